@@ -1,0 +1,41 @@
+# Everything runs in a virtual environment of its own; python3, make and a network are all that is needed.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## create the virtual environment and install the project into it
+
+$(STAMP): pyproject.toml requirements.lock setup.py
+	@echo "Setting up $(VENV) (once; a minute or two)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup  ## search the quickstart space and show the answer
+	@$(BIN)/planner search search_spaces/quickstart.yaml --out results/quickstart --overwrite
+
+test: setup lint  ## lint, type check and run the test suite
+	@$(BIN)/python -m pytest
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: setup  ## the longer benchmarks
+	@$(BIN)/python benchmarks/engine.py
+
+lock: setup  ## resolve requirements.lock again from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-emit-find-links --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## remove the virtual environment and everything built
+	rm -rf $(VENV) build *.egg-info
+	find sim -name '*.so' -delete

@@ -1,0 +1,1 @@
+"""The product around the simulator: search, results, exports."""
