@@ -1,0 +1,293 @@
+"""A run directory: every evaluation as it ends, the front, the plans, and the manifest that says how they came to be."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from sim.errors import InputError
+
+MANIFEST = "run.json"
+EVALUATIONS = "evaluations.jsonl"
+FRONT = "front.json"
+FRONT_CSV = "front.csv"
+PLANS = "plans"
+OWN_FILES = (MANIFEST, EVALUATIONS, FRONT, FRONT_CSV, "pareto.png", "report.html")
+
+
+@dataclass(slots=True)
+class Run:
+    """A search and what it found, as kept in a run directory.
+
+    An evaluation is a dict: `id`; `parameters` (every deployment parameter, resolved; a policy is its name, or a dict
+    of `name` and its parameters); `simulated` (False: ruled out from its parameters alone, or refused by the engine);
+    `metrics` (flat name -> float, nan where there is no value; only what parameters alone tell if not simulated);
+    `saturation` (stable | backlogged | overloaded, None if not simulated); `feasible`; `why_not` (None if feasible);
+    `violation` (0 if feasible, else the sum of relative excesses over the constraints; inf where it cannot run).
+    """
+
+    name: str
+    space: dict[str, Any]  # as the user wrote it, overrides applied
+    objectives: list[tuple[str, str]]  # (metric, "max" | "min")
+    constraints: list[tuple[str, str, float]]  # (metric, operator, limit)
+    evaluations: list[dict[str, Any]]
+    front: list[str]  # ids of the non-dominated feasible plans, best first objective first
+    exact: bool
+    manifest: dict[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    def by_id(self) -> dict[str, dict[str, Any]]:
+        """Evaluations by plan id."""
+        return {evaluation["id"]: evaluation for evaluation in self.evaluations}
+
+    def front_evaluations(self) -> list[dict[str, Any]]:
+        """The evaluations of the front, in its order."""
+        by_id = self.by_id()
+        return [by_id[plan] for plan in self.front]
+
+    def nearest(self, count: int) -> list[dict[str, Any]]:
+        """The simulated plans that violate the constraints least: what to look at when nothing is feasible."""
+        simulated = [e for e in self.evaluations if e["simulated"] and not e["feasible"]]
+        return sorted(simulated, key=lambda e: e["violation"])[:count]
+
+    def varying(self) -> list[str]:
+        """Names of the deployment parameters that differ between evaluations, in the deployment's order."""
+        if not self.evaluations:
+            return []
+        first = self.evaluations[0]["parameters"]
+        return [name for name in first if any(e["parameters"][name] != first[name] for e in self.evaluations)]
+
+
+def load_run(path: str | Path) -> Run:
+    """The run in directory `path`. Broken evaluation lines (a crash cuts the last one short) are left out.
+
+    Raises InputError if `path` is not a run directory.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    front: dict[str, Any] = {"plans": [], "exact": False}
+    if (path / FRONT).exists():
+        front = _read_json(path / FRONT)
+    try:
+        return Run(
+            name=manifest["name"],
+            space=manifest["space"],
+            objectives=[(metric, sense) for metric, sense in manifest["objectives"]],
+            constraints=[(metric, operator, float(limit)) for metric, operator, limit in manifest["constraints"]],
+            evaluations=read_evaluations(path),
+            front=[plan["id"] for plan in front["plans"]],
+            exact=bool(front["exact"]),
+            manifest=manifest,
+            path=path,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(str(path / MANIFEST), f"is not the manifest of a run ({error!r})") from None
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The content of `run.json`. Raises InputError where there is none."""
+    if not path.exists():
+        raise InputError(str(path), "does not exist; expected a run directory that `planner search` wrote")
+    if not (path / MANIFEST).is_file():
+        raise InputError(str(path), f"is not a run directory: it has no {MANIFEST}")
+    return _read_json(path / MANIFEST)
+
+
+def read_evaluations(path: Path) -> list[dict[str, Any]]:
+    """Every whole evaluation kept in run directory `path`, in order; of equal ids the last counts."""
+    kept: dict[str, dict[str, Any]] = {}
+    file = path / EVALUATIONS
+    if not file.exists():
+        return []
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            evaluation = _parse_evaluation(line)
+            if evaluation is not None:
+                kept[evaluation["id"]] = evaluation
+    return list(kept.values())
+
+
+def _parse_evaluation(line: str) -> dict[str, Any] | None:
+    try:
+        evaluation = json.loads(line)
+        evaluation["metrics"] = {
+            name: math.nan if value is None else float(value) for name, value in evaluation["metrics"].items()
+        }
+        if evaluation["violation"] is None:
+            evaluation["violation"] = math.inf
+        evaluation["parameters"].items()
+        evaluation["id"], evaluation["simulated"], evaluation["feasible"], evaluation["why_not"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dict(evaluation)
+
+
+class RunStore:
+    """Writes a run directory: evaluations line by line as they end, everything else at once by rename."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+
+    def start(self, manifest: Mapping[str, Any], *, keep_evaluations: bool) -> None:
+        """Create the directory and its manifest, so that even a killed run can be resumed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not keep_evaluations:
+            self._clear()
+        elif (self.path / EVALUATIONS).exists():
+            self._end_last_line()
+        self._file = (self.path / EVALUATIONS).open("a", encoding="utf-8", newline="\n")
+        self.write_manifest(manifest)
+
+    def _clear(self) -> None:
+        """Remove what an earlier run left here, and nothing else."""
+        for name in OWN_FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for plan in (self.path / PLANS).glob("*.yaml"):
+            plan.unlink()
+
+    def _end_last_line(self) -> None:
+        """Close a line that a crash cut short, lest the next evaluation be glued to it."""
+        with (self.path / EVALUATIONS).open("rb+") as file:
+            if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n":
+                file.write(b"\n")
+
+    def append(self, evaluations: Iterable[Mapping[str, Any]]) -> None:
+        """Keep these evaluations; they are in the hands of the operating system when this returns."""
+        assert self._file is not None
+        self._file.write("".join(to_line(evaluation) for evaluation in evaluations))
+        self._file.flush()
+
+    def finish(self, run: Run, plans: Mapping[str, str]) -> None:
+        """Write the final files of `run`; `plans` maps the ids of plans to the text of their plan.yaml."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        write_atomically(self.path / EVALUATIONS, "".join(to_line(e) for e in run.evaluations))
+        (self.path / PLANS).mkdir(exist_ok=True)
+        for stale in (self.path / PLANS).glob("*.yaml"):
+            if stale.stem not in plans:
+                stale.unlink()
+        for plan, text in plans.items():
+            write_atomically(self.path / PLANS / f"{plan}.yaml", text)
+        write_atomically(self.path / FRONT, to_json(front_document(run)))
+        write_atomically(self.path / FRONT_CSV, front_table(run))
+        self.write_manifest(run.manifest)
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Replace `run.json`."""
+        write_atomically(self.path / MANIFEST, to_json(manifest))
+
+    def close(self) -> None:
+        """Close what is open; the evaluations written so far stay."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def claim_directory(path: Path, *, overwrite: bool, resume: bool) -> None:
+    """Raise InputError unless a search may write to `path`: it is new or empty, or a run that may be replaced."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise InputError("--out", f"{path} is a file; give a directory")
+    if not any(path.iterdir()):
+        return
+    if not (path / MANIFEST).is_file() and not (path / EVALUATIONS).is_file():
+        raise InputError("--out", f"{path} holds files that are not a run; give a new or empty directory")
+    if not overwrite and not resume:
+        raise InputError("--out", f"{path} already holds a run; add --overwrite, --resume, or another --out")
+
+
+def front_document(run: Run) -> dict[str, Any]:
+    """The content of `front.json`."""
+    first_with: dict[tuple[float, ...], str] = {}
+    plans = []
+    for evaluation in run.front_evaluations():
+        values = tuple(evaluation["metrics"][metric] for metric, _ in run.objectives)
+        first = first_with.setdefault(values, evaluation["id"])
+        plans.append(
+            {
+                "id": evaluation["id"],
+                "parameters": evaluation["parameters"],
+                "metrics": evaluation["metrics"],
+                "slo_confidence": evaluation.get("slo_confidence"),  # None: simulated with one seed only
+                "same_objectives_as": None if first == evaluation["id"] else first,
+            }
+        )
+    objectives = [{"metric": metric, "sense": sense} for metric, sense in run.objectives]
+    constraints = [{"metric": m, "operator": operator, "limit": limit} for m, operator, limit in run.constraints]
+    return {"objectives": objectives, "constraints": constraints, "exact": run.exact, "plans": plans}
+
+
+def front_table(run: Run) -> str:
+    """The content of `front.csv`: a row a plan; id, parameters, then metrics."""
+    import io
+
+    rows = run.front_evaluations()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parameters = list(rows[0]["parameters"]) if rows else []
+    metrics = list(rows[0]["metrics"]) if rows else [metric for metric, _ in run.objectives]
+    writer.writerow(["id", *parameters, *metrics])
+    for row in rows:
+        cells = [_cell(row["parameters"][name]) for name in parameters]
+        writer.writerow([row["id"], *cells, *(_cell(row["metrics"].get(name)) for name in metrics)])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return value
+
+
+def to_line(evaluation: Mapping[str, Any]) -> str:
+    """One line of `evaluations.jsonl`; nan and infinity become null, since JSON has neither."""
+    return json.dumps(_finite(evaluation), separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def to_json(document: Any) -> str:
+    """An indented JSON document; nan and infinity become null."""
+    return json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put `text` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"cannot be read as JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise InputError(str(path), "must hold a JSON object")
+    return document
