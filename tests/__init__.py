@@ -1,0 +1,1 @@
+"""Tests: facts about serving, and the oracle they are checked with."""
