@@ -1,4 +1,4 @@
-"""A run directory: every evaluation as it ends, the front, the plans, and the manifest that says how they came to be."""
+"""A run directory: evaluations as they end, the front, the plans, and the manifest that says how they came to be."""
 
 from __future__ import annotations
 

@@ -1,0 +1,196 @@
+"""Reading the YAML that users write, strictly, and the `--set path=value` overrides of it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sim.errors import InputError
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 50_000
+MAX_DEPTH = 50
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML where a key may stand once, and 1e-3 is a number as in YAML 1.2."""
+
+
+def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            raise InputError("", f"line {key_node.start_mark.line + 1}: keys must be words, got {key!r}")
+        if key in seen:
+            raise InputError("", f"line {key_node.start_mark.line + 1}: the key {key!r} stands twice; keep one")
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document. Raises InputError (without a field) naming the line where it is broken."""
+    try:
+        value = yaml.load(text, Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError("", f"{line}not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError("", f"not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InputError("", f"is nested more than {MAX_DEPTH} deep") from None
+    except ValueError as error:  # of a value that looks like a date or a number and is not
+        if isinstance(error, InputError):
+            raise
+        raise InputError("", f"not valid YAML: {error}") from None
+    _check_size(value)
+    return value
+
+
+def _check_size(value: Any) -> None:
+    """Aliases make a small text stand for an endless value; count what a reader would have to walk through."""
+    nodes = 0
+    stack = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        nodes += 1
+        if nodes > MAX_NODES:
+            raise InputError("", f"holds more than {MAX_NODES:,} values")
+        if depth > MAX_DEPTH:
+            raise InputError("", f"is nested more than {MAX_DEPTH} deep")
+        children: Iterable[Any] = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        stack.extend((child, depth + 1) for child in children)
+
+
+def load_document(path: Path) -> dict[str, Any]:
+    """The mapping in the YAML file at `path`. Raises InputError (without a field) if there is none."""
+    try:
+        size = path.stat().st_size
+        if path.is_dir():
+            raise InputError("", "is a directory; give a YAML file")
+        if size > MAX_BYTES:
+            raise InputError("", f"is {size:,} bytes; at most {MAX_BYTES:,} are read")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError("", "no such file") from None
+    except OSError as error:
+        raise InputError("", f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError("", "is not UTF-8 text") from None
+    document = parse_yaml(text)
+    if not isinstance(document, dict):
+        raise InputError("", "must be a mapping of fields (`name: ...`), and is " + describe(document))
+    return document
+
+
+def apply_overrides(document: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Put every ``path=value`` into `document`; values are YAML, numbers in a path are positions in a list."""
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        path = path.strip()
+        if not equals or not all(path.split(".")):
+            raise InputError("--set", f"expected path=value, got {override!r}")
+        try:
+            value = parse_yaml(text)
+        except InputError as error:
+            raise InputError(f"--set {path}", error.problem) from None
+        _put(document, path, value)
+
+
+def _put(document: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    node: Any = document
+    for depth, key in enumerate(parents):
+        if isinstance(node, dict):
+            if node.get(key) is None:
+                node[key] = {}
+            node = node[key]
+        else:
+            node = node[_position(node, key, path)]
+        if not isinstance(node, (dict, list)):
+            raise InputError(f"--set {path}", f"{'.'.join(parents[: depth + 1])} is {describe(node)}, not a mapping")
+    if isinstance(node, dict):
+        node[last] = value
+    else:
+        node[_position(node, last, path)] = value
+
+
+def _position(node: list[Any], key: str, path: str) -> int:
+    if not key.isdecimal() or int(key) >= len(node):
+        raise InputError(f"--set {path}", f"{key!r} must be a position in a list of {len(node)}, from 0")
+    return int(key)
+
+
+def describe(value: Any) -> str:
+    """What a wrong value is, in the user's words."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (true or false)"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean 'x'?)`` with the known name nearest to `name`, or nothing if none is near."""
+    close = difflib.get_close_matches(str(name).lower(), {k.lower(): k for k in known}, n=1, cutoff=0.5)
+    return f" (did you mean {next(k for k in known if k.lower() == close[0])!r}?)" if close else ""
+
+
+def check_keys(document: Mapping[str, Any], known: Iterable[str], field: str = "") -> None:
+    """Raise InputError, with the nearest name, on the first key that is not among `known`."""
+    known = list(known)
+    for key in document:
+        if key not in known:
+            path = f"{field}.{key}" if field else key
+            raise InputError(path, f"unknown key{nearest(key, known)}; allowed: {', '.join(known)}")
+
+
+def check_number(
+    value: Any,
+    field: str,
+    *,
+    whole: bool = False,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    """`value` if it is a finite number within the bounds; InputError says what is allowed otherwise."""
+    kind = "a whole number" if whole else "a number"
+    bounds = []
+    if above is not None:
+        bounds.append(f"greater than {above:g}")
+    if minimum is not None:
+        bounds.append(f"at least {minimum:g}")
+    if maximum is not None:
+        bounds.append(f"at most {maximum:g}")
+    allowed = " ".join([kind, " and ".join(bounds)]).strip()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or (whole and not isinstance(value, int)):
+        raise InputError(field, f"must be {allowed}, got {describe(value)}")
+    if (
+        (minimum is not None and value < minimum)
+        or (above is not None and value <= above)
+        or (maximum is not None and value > maximum)
+    ):
+        raise InputError(field, f"must be {allowed}, got {value:g}" if value < 1e15 else f"must be {allowed}")
+    return value
