@@ -1,0 +1,144 @@
+"""What the command line shows of a run: the front, the recommended plan, and what limits each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from planner.report import explain, names, verdict
+from planner.report.catalog import print_hardware, print_models
+from planner.report.layout import line, star, table
+from planner.report.result import print_result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from planner.store import Run
+
+__all__ = ["print_front", "print_hardware", "print_models", "print_result", "summary_line"]
+
+WIDE = 116  # columns from which the settings fit into the table
+MAX_ROWS = 12
+
+Group = tuple[verdict.Evaluation, list[verdict.Evaluation]]
+
+
+def print_front(console: Console, run: Run) -> None:
+    """The run's answer: the front with the recommended plan starred, or what came nearest where nothing is feasible."""
+    _print_title(console, run)
+    groups = verdict.distinct(run, verdict.front(run))
+    if groups:
+        _print_plans(console, run, groups[:MAX_ROWS], starred=True)
+        if len(groups) > MAX_ROWS:
+            line(console, f"{len(groups) - MAX_ROWS} more plans of the front: front.csv.")
+        line(console, f"{star(console)} recommended: {verdict.rule(run)}.", indent=2)
+    else:
+        _print_nothing_feasible(console, run)
+    line(console, summary_line(run))
+
+
+def summary_line(run: Run) -> str:
+    """Counts, exactness and time of a run on one line."""
+    feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
+    exact = "exact (every candidate simulated or ruled out)" if run.exact else "not exact (candidates sampled)"
+    wall = run.manifest.get("wall_time_s")
+    time = f"; {names.number(wall)} s" if wall is not None else ""
+    return (
+        f"{names.number(len(run.evaluations))} evaluated, {names.number(feasible)} feasible, "
+        f"{names.number(len(run.front))} on the front; {exact}{time}."
+    )
+
+
+def _print_title(console: Console, run: Run) -> None:
+    title = Text()
+    title.append(str(run.name), style="bold").append(f": {run.space.get('model', '')}")
+    line(console, title)
+    if run.constraints:
+        line(console, f"SLO: {', '.join(names.constraint(*item) for item in run.constraints)}", indent=5)
+    console.print()
+
+
+def _print_plans(console: Console, run: Run, groups: Sequence[Group], *, starred: bool) -> None:
+    plans = [plan for plan, _ in groups]
+    parameters = [plan["parameters"] for plan in plans]
+    varying = names.varying(parameters)
+    wide = console.width >= WIDE and bool(varying)
+    grid = table()
+    grid.add_column("", width=1)
+    grid.add_column("Plan\nTPxreplicas", no_wrap=True)
+    grid.add_column("\nId", no_wrap=True)
+    if wide:
+        grid.add_column("\nSettings", overflow="fold", ratio=1)
+    ttft, tpot = verdict.ttft_metric(run), verdict.tpot_metric(run)
+    for heading in ("\nGPUs", "\n$/h", "Output\ntokens/s", _heading(ttft), _heading(tpot), "SLO\nheadroom"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    for index, plan in enumerate(plans):
+        first = starred and index == 0
+        row = [star(console) if first else "", names.plan_label(plan["parameters"]), str(plan["id"])]
+        row += [names.settings(plan["parameters"], varying)] if wide else []
+        grid.add_row(*row, *_figures(run, plan, ttft, tpot), style="bold" if first else None)
+    console.print(grid)
+    console.print()
+    for index, (plan, same) in enumerate(groups):
+        mark = star(console) if starred and index == 0 else " "
+        _print_note(console, run, plan, same, mark, () if wide else varying)
+    shared = [name for name in parameters[0] if name not in (*varying, *names.SIZE)]
+    console.print()
+    if shared:
+        line(console, f"Common to all: {names.settings(parameters[0], shared)}.", style="dim", indent=2)
+
+
+def _figures(run: Run, plan: verdict.Evaluation, ttft: str, tpot: str) -> list[str]:
+    metrics = plan["metrics"]
+    margin = verdict.tightest(run, plan)
+    return [
+        names.number(metrics.get("gpus")),
+        names.money(metrics.get("cost_per_hour")),
+        names.number(metrics.get("output_tokens_per_s")),
+        names.number(metrics.get(ttft)),
+        names.number(metrics.get(tpot)),
+        "-" if margin is None else names.percent(margin.headroom),
+    ]
+
+
+def _print_note(
+    console: Console,
+    run: Run,
+    plan: verdict.Evaluation,
+    same: Sequence[verdict.Evaluation],
+    mark: str,
+    shown: Sequence[str],
+) -> None:
+    note = Text(f"{mark} ").append(f"{names.plan_label(plan['parameters'])} {plan['id']}", style="bold").append("  ")
+    inline = names.settings(plan["parameters"], shown)
+    note.append(f"{inline}. " if inline else "").append(explain.limit_sentence(run, plan))
+    if same:
+        ids = ", ".join(str(other["id"]) for other in same[:3])
+        note.append(f" Same figures: {ids}{f' and {len(same) - 3} more' if len(same) > 3 else ''}.")
+    line(console, note, indent=6)
+
+
+def _print_nothing_feasible(console: Console, run: Run) -> None:
+    line(console, "No plan meets the SLO.", style="bold")
+    simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
+    for text, count, alone in verdict.binding(run):
+        only = f"; for {names.number(alone)} of them it is the only obstacle" if alone else ""
+        line(
+            console,
+            f"  {text}: broken by {names.number(count)} of {names.number(simulated)} simulated plans{only}.",
+            indent=4,
+        )
+    for reason, count in verdict.refusals(run)[:3]:
+        line(console, f"  {names.number(count)} not simulated: {reason}.", indent=4)
+    nearest = verdict.least_violating(run)
+    if nearest:
+        line(console, "Nearest to meeting it:")
+        console.print()
+        _print_plans(console, run, [(plan, []) for plan in nearest], starred=False)
+
+
+def _heading(metric: str) -> str:
+    head, _, statistic = metric.removesuffix("_ms").partition("_")
+    return f"{head.upper()}\n{statistic} ms"

@@ -1,0 +1,101 @@
+"""One sentence on what limits a plan, from what the simulation counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from planner.report import names, verdict
+
+if TYPE_CHECKING:
+    from planner.store import Run
+
+# A resource counts as the limit from this share on: past it, queues grow faster than the load.
+FULL = 0.85
+# The share of TTFT from which waiting for a seat, not the prefill, explains it.
+QUEUEING = 0.3
+
+
+def limit_sentence(run: Run, plan: verdict.Evaluation) -> str:
+    """What keeps this plan from doing better, and what the nearest constraint leaves: one sentence of two clauses.
+
+    It reads the counts of the simulation (seats, KV blocks, queue, preemptions), never a guess about kernels.
+    """
+    if not plan["simulated"]:
+        return f"Not simulated: {plan['why_not']}."
+    near = _margin(run, plan)
+    return f"{_resource(plan)}; {near}." if near else f"{_resource(plan)}."
+
+
+def _resource(plan: verdict.Evaluation) -> str:
+    metrics = plan["metrics"]
+    full = _full_resource(plan)
+    if plan.get("saturation") == "overloaded":
+        return f"Overloaded: {full or 'steps are too slow for this load'}{_unfinished(metrics)}"
+    if full:
+        return f"Limited by {full}"
+    queue, ttft = _value(metrics, "queue_p90_ms"), _value(metrics, "ttft_p90_ms")
+    if ttft and queue > QUEUEING * ttft:
+        return f"Limited by queueing: {names.number(queue)} ms of a p90 TTFT of {names.number(ttft)} ms is waiting"
+    if plan.get("saturation") == "backlogged":
+        return f"Limited by the backlog that bursts leave behind{_unfinished(metrics)}"
+    return f"No resource is full: {_room(metrics)}"
+
+
+def _full_resource(plan: verdict.Evaluation) -> str:
+    metrics = plan["metrics"]
+    seats, kv = _value(metrics, "seats_mean_utilization"), _value(metrics, "kv_utilization_mean")
+    preemptions = _value(metrics, "preemptions")
+    if preemptions and kv >= seats:
+        return f"KV cache: {names.percent(kv)} used on average, {names.number(preemptions)} preemptions"
+    if seats >= FULL and seats >= kv:
+        limit = plan["parameters"].get("max_num_seqs")
+        return f"seats: {names.percent(seats)} of max_num_seqs{f' {limit}' if limit else ''} taken on average"
+    if kv >= FULL:
+        return f"KV cache: {names.percent(kv)} used on average"
+    return ""
+
+
+def _room(metrics: Mapping[str, Any]) -> str:
+    uses = (("seats", "seats_mean_utilization"), ("KV cache", "kv_utilization_mean"))
+    parts = [f"{label} {names.percent(metrics[key])}" for label, key in uses if not math.isnan(_or_nan(metrics, key))]
+    busy = _or_nan(metrics, "replica_utilization_mean")
+    if busy < FULL:
+        parts.append(f"replicas busy {names.percent(busy)} of the time")
+    return ", ".join(parts) if parts else "it serves what is offered"
+
+
+def _unfinished(metrics: Mapping[str, Any]) -> str:
+    offered, completed = _value(metrics, "offered"), _or_nan(metrics, "completed")
+    if not offered or math.isnan(completed) or completed >= offered:
+        return ""
+    return f", {names.percent(completed / offered)} of the requests completed"
+
+
+def _margin(run: Run, plan: verdict.Evaluation) -> str:
+    broken = verdict.broken(run, plan)
+    if broken:
+        return "breaks " + " and ".join(
+            f"{names.constraint(margin.metric, margin.operator, margin.limit)} ({names.number(margin.value)})"
+            for margin in broken
+        )
+    margin = verdict.tightest(run, plan)
+    if margin is None:
+        return ""
+    upper = margin.operator in ("<=", "<")
+    below = (margin.value < margin.limit) if margin.value != margin.limit else upper
+    apart = names.percent(abs(margin.headroom))
+    side = "below" if below else "above"
+    limit = names.measure(margin.metric, margin.limit)
+    return f"{names.metric_name(margin.metric)} {names.measure(margin.metric, margin.value)}, {apart} {side} {limit}"
+
+
+def _or_nan(metrics: Mapping[str, Any], name: str) -> float:
+    value = metrics.get(name)
+    return math.nan if value is None else float(value)
+
+
+def _value(metrics: Mapping[str, Any], name: str) -> float:
+    value = _or_nan(metrics, name)
+    return 0.0 if math.isnan(value) else value

@@ -1,0 +1,109 @@
+"""What the command line shows of one simulated plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.report import names
+from planner.report.layout import line, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def print_result(console: Console, summary: Mapping[str, Any], plan: Any) -> None:
+    """One simulated plan in sections: what was served, latencies, resources, and the replicas where there are several.
+
+    `summary` is what ``planner simulate --json`` writes; `plan` names the model and the deployment.
+    """
+    line(console, _plan_title(summary, plan), style="bold")
+    line(console, _served(summary))
+    console.print(_latency_table(summary))
+    line(console, _resources(summary))
+    goodput, attainment = summary.get("goodput_rps"), summary.get("slo_attainment")
+    if attainment is not None and goodput is not None:
+        line(
+            console,
+            f"SLO: {names.percent(attainment)} of requests attain it, goodput {names.number(goodput)} requests/s",
+        )
+    replicas = summary.get("replicas") or []
+    if len(replicas) > 1:
+        console.print(_replica_table(replicas))
+
+
+def _plan_title(summary: Mapping[str, Any], plan: Any) -> str:
+    raw = plan if isinstance(plan, Mapping) else {"model": getattr(plan, "model", ""), "deployment": plan.deployment}
+    deployment = raw["deployment"]
+    if not isinstance(deployment, Mapping):
+        deployment = {name: getattr(deployment, name) for name in ("tensor_parallel_size", "replicas", "gpu")}
+    model, gpu = _name_of(raw.get("model")), _name_of(deployment.get("gpu"))
+    cost = summary.get("cost_per_hour")
+    price = f", ${cost:.2f}/h" if cost is not None else ""
+    return f"{model} on {gpu}, TP x replicas {names.plan_label(deployment)}, {summary['gpus']} GPUs{price}"
+
+
+def _name_of(value: Any) -> str:
+    return str(getattr(value, "name", value))
+
+
+def _served(summary: Mapping[str, Any]) -> str:
+    shed = summary.get("shed") or 0
+    extra = f", {names.number(shed)} shed" if shed else ""
+    return (
+        f"{names.number(summary['completed'])} of {names.number(summary['offered'])} requests completed{extra} in "
+        f"{names.number(summary['duration_s'])} s ({summary['saturation']}): "
+        f"{names.number(summary['requests_per_s'])} requests/s, {names.number(summary['output_tokens_per_s'])} output "
+        f"tokens/s, {names.number(summary['total_tokens_per_s'])} total tokens/s"
+    )
+
+
+def _latency_table(summary: Mapping[str, Any]) -> Table:
+    grid = table()
+    grid.add_column("ms")
+    statistics = ("mean", "p50", "p90", "p95", "p99", "max")
+    for statistic in statistics:
+        grid.add_column(statistic, justify="right")
+    bound = "≥" if summary.get("ttft_is_lower_bound") else ""
+    for key, label in (
+        ("ttft_ms", "TTFT"),
+        ("tpot_ms", "TPOT"),
+        ("itl_ms", "ITL"),
+        ("e2e_ms", "E2E"),
+        ("queue_ms", "queue"),
+    ):
+        values = summary.get(key) or {}
+        mark = bound if key == "ttft_ms" else ""
+        grid.add_row(label, *(mark + names.number(values.get(statistic)) for statistic in statistics))
+    return grid
+
+
+def _resources(summary: Mapping[str, Any]) -> str:
+    parts = [
+        f"KV cache {names.number(summary.get('kv_capacity_tokens'))} tokens a replica, "
+        f"{_share(summary.get('kv_utilization_mean'))} used on average",
+        f"prefix hit rate {_share(summary.get('prefix_hit_rate'))}",
+        f"{names.number(summary.get('preemptions'))} preemptions",
+    ]
+    cost = summary.get("cost_per_million_output_tokens")
+    return "; ".join(parts) + (f"; ${cost:.2f} per million output tokens" if cost is not None else "")
+
+
+def _share(value: Any) -> str:
+    return "-" if value is None else names.percent(value)
+
+
+def _replica_table(replicas: Sequence[Mapping[str, Any]]) -> Table:
+    grid = table()
+    for heading in ("replica", "requests", "busy", "peak queue", "hit rate"):
+        grid.add_column(heading, justify="right")
+    for index, replica in enumerate(replicas):
+        grid.add_row(
+            str(index),
+            names.number(replica.get("requests")),
+            _share(replica.get("utilization")),
+            names.number(replica.get("peak_queue")),
+            _share(replica.get("prefix_hit_rate", replica.get("hit_rate"))),
+        )
+    return grid
