@@ -1,4 +1,4 @@
-"""The naive stepper: one replica, step by step and block by block, as docs/engine.md tells it. The engine is held against it."""
+"""The naive stepper: docs/engine.md step by step and block by block, for the engine to be held against."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from sim.latency._base import StepTime
-from tests.oracle import OracleRequest
+from tests.oracle import OracleReplica, OracleRequest
 
 
 class RandomStepTime(StepTime):
@@ -17,7 +17,7 @@ class RandomStepTime(StepTime):
         # With a coarse unit every time is a multiple of it, and arrivals tie with boundaries.
         self.unit_ps = random.choice((1, 1, 1000, 1000, 1000))
         largest = random.choice((1, 3, 20)) if self.unit_ps > 1 else random.choice((3, 1000, 1_000_000_000))
-        self.window = random.choice((0, 0, random.randint(1, 64)))
+        self.window = random.choice((0, 0, random.randint(1, 64), random.randint(1, 400)))
 
         def coefficient(scale: int = largest) -> int:
             return self.unit_ps * random.choice((0, random.randint(0, max(1, scale)), random.randint(0, max(1, scale))))
@@ -77,6 +77,9 @@ class RequestShape:
     priority: int
     pieces: tuple[tuple[int, int], ...]
 
+    def oracle_request(self) -> OracleRequest:
+        return OracleRequest(self.queue_ps, self.prompt_tokens, self.output_tokens, self.priority, self.pieces)
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -105,11 +108,13 @@ def random_case(seed: int) -> Case:
     settings = _settings(random, block_size, [prompt + output for prompt, output, _ in lengths])
     times = _queue_times(random, step_time, lengths, settings["max_num_seqs"])
     levels = random.choice((1, 2, 3, 10))
-    requests = tuple(
+    requests = [
         RequestShape(queue_ps, prompt, output, random.randrange(levels), pieces)
         for queue_ps, (prompt, output, pieces) in zip(times, lengths, strict=True)
-    )
-    return Case(seed, settings, step_time, requests)
+    ]
+    if random.random() < 0.2:
+        requests = _at_boundaries(random, step_time, settings, requests)
+    return Case(seed, settings, step_time, tuple(requests))
 
 
 def _lengths(
@@ -117,11 +122,11 @@ def _lengths(
 ) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
     """(prompt tokens, output tokens, pieces) of each request."""
     longest_prompt = random.choice((1, 4, block_size, 2 * block_size, 40, 120))
-    longest_output = random.choice((150, 400)) if long_decodes else random.choice((1, 2, 8, 20, 50))
+    longest_output = random.choice((150, 400, 1500)) if long_decodes else random.choice((1, 2, 8, 20, 50))
     content_ids = random.choice((1, 2, 3))
-    most_pieces = random.choice((0, 1, 1, 2, 4))
+    most_pieces = random.choice((0, 1, 2, 2, 4))
     piece_lengths = [
-        random.choice((1, block_size, random.randint(1, 4 * block_size))) for _ in range(random.randint(1, 3))
+        random.choice((1, block_size, random.randint(1, 6 * block_size))) for _ in range(random.randint(1, 3))
     ]
     lengths = []
     for _ in range(count):
@@ -167,7 +172,7 @@ def _queue_times(
     constant, per_context, per_window_context = step_time.decode(max_num_seqs)
     tokens = sum(prompt + output for prompt, output, _ in lengths) // len(lengths)
     step_ps = constant + per_context * tokens + per_window_context * min(tokens, step_time.window) + 1
-    gap_steps = random.choice((0, 1, 1, 3, tokens, 5 * tokens))
+    gap_steps = random.choice((0, 1, 1, 2, 4, tokens, 5 * tokens))
     burst = random.choice((0.0, 0.0, 0.3, 0.8))
     now = random.choice((0, random.randint(0, 1000) * step_time.unit_ps))
     jitter = random.random() < 0.2
@@ -178,3 +183,27 @@ def _queue_times(
             gap = random.randint(0, 2 * gap_steps * step_ps)
             now += gap if jitter else gap // step_time.unit_ps * step_time.unit_ps
     return times
+
+
+def _at_boundaries(
+    random: Random, step_time: StepTime, settings: dict[str, Any], requests: list[RequestShape]
+) -> list[RequestShape]:
+    """The same requests, most of them queued exactly when a step of the run ends, some 1 ps to a side."""
+    replica = OracleReplica(step_time, **settings)
+    most_steps = random.choice((1, 3, 30))
+    tied: list[RequestShape] = []
+    now = requests[0].queue_ps
+    for index, request in enumerate(requests):
+        shape = replace(request, queue_ps=now)
+        tied.append(shape)
+        replica.enqueue(index, shape.oracle_request())
+        for _ in range(random.randint(0, most_steps)):
+            boundary_ps = replica.next_boundary_ps()
+            if boundary_ps is not None:
+                now = boundary_ps
+                replica.advance(now + 1)
+        boundary_ps = replica.next_boundary_ps()
+        if boundary_ps is not None:
+            now = max(now, boundary_ps + random.choice((0, 0, 0, 0, -1, 1)))
+            replica.advance(now)
+    return tied
