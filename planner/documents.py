@@ -185,12 +185,12 @@ def check_number(
         bounds.append(f"at most {maximum:g}")
     allowed = " ".join([kind, " and ".join(bounds)]).strip()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or (whole and not isinstance(value, int)):
+    if not is_number or not math.isfinite(value) or (whole and value != int(value)):
         raise InputError(field, f"must be {allowed}, got {describe(value)}")
     if (
         (minimum is not None and value < minimum)
         or (above is not None and value <= above)
         or (maximum is not None and value > maximum)
     ):
-        raise InputError(field, f"must be {allowed}, got {value:g}" if value < 1e15 else f"must be {allowed}")
-    return value
+        raise InputError(field, f"must be {allowed}, got {value:g}")
+    return int(value) if whole else value  # 1e4 is a whole number, though YAML reads a fraction

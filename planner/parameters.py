@@ -36,7 +36,7 @@ def _whole(value: Any, field: str, minimum: int, maximum: int = 2**31, optional:
     return int(check_number(value, field, whole=True, minimum=minimum, maximum=maximum))
 
 
-def _real(value: Any, field: str, **bounds: float) -> float:
+def _real(value: Any, field: str, **bounds: Any) -> float:
     return float(check_number(value, field, **bounds))
 
 

@@ -1,0 +1,92 @@
+"""NSGA-II (Deb et al. 2002) over mixed variables, by pymoo: ordered ones as integers, the others as choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.search._base import Choice, Costs
+
+WORST = 1e30  # for what has no value; finite, since pymoo's crowding distances divide by the range
+STALL = 30  # generations without a new combination after which the space counts as exhausted
+
+
+class NSGA2:
+    """Constraint-dominated NSGA-II; a generation is one `ask`. The same seed asks for the same combinations."""
+
+    name = "nsga2"
+
+    def __init__(
+        self, shape: Sequence[int], ordered: Sequence[bool], objectives: int, seed: int, population: int = 60
+    ) -> None:
+        self._shape = tuple(shape)
+        self._objectives = objectives
+        self._problem = _problem(shape, ordered, objectives)
+        self._algorithm = _algorithm(population)
+        self._algorithm.setup(self._problem, seed=seed % 2**32, verbose=False)
+        self._seen: set[Choice] = set()
+        self._stalled = 0
+        self._asked: Any = None
+
+    def ask(self) -> list[Choice]:
+        """The next generation; empty once generations bring nothing new."""
+        if self._stalled >= STALL:
+            return []
+        self._asked = self._algorithm.ask()
+        if self._asked is None or len(self._asked) == 0:
+            return []
+        choices = [tuple(int(x[f"x{i}"]) for i in range(len(self._shape))) for x in self._asked.get("X")]
+        self._stalled = 0 if set(choices) - self._seen else self._stalled + 1
+        self._seen.update(choices)
+        return choices
+
+    def tell(self, choices: Sequence[Choice], costs: Costs, violations: Costs) -> None:
+        """Select the survivors of this generation and the last."""
+        from pymoo.core.evaluator import Evaluator
+        from pymoo.problems.static import StaticProblem
+
+        finite = np.nan_to_num(costs, nan=WORST, posinf=WORST, neginf=-WORST)
+        excess = np.nan_to_num(violations, nan=WORST, posinf=WORST)
+        static = StaticProblem(self._problem, F=finite, G=excess[:, None])
+        Evaluator().eval(static, self._asked)
+        self._algorithm.tell(infills=self._asked)
+
+
+def _problem(shape: Sequence[int], ordered: Sequence[bool], objectives: int) -> Any:
+    from pymoo.core.problem import Problem
+    from pymoo.core.variable import Choice as ChoiceVariable
+    from pymoo.core.variable import Integer
+
+    variables = {
+        f"x{i}": Integer(bounds=(0, count - 1)) if is_ordered and count > 1 else ChoiceVariable(options=range(count))
+        for i, (count, is_ordered) in enumerate(zip(shape, ordered, strict=True))
+    }
+    return Problem(vars=variables, n_obj=objectives, n_ieq_constr=1)
+
+
+def _algorithm(population: int) -> Any:
+    from pymoo.config import Config
+
+    Config.warnings["not_compiled"] = False
+    from pymoo.algorithms.moo.nsga2 import NSGA2 as PymooNSGA2
+    from pymoo.algorithms.moo.nsga2 import binary_tournament
+    from pymoo.core.mixed import (
+        MixedVariableDuplicateElimination,
+        MixedVariableMating,
+        MixedVariableSampling,
+    )
+    from pymoo.operators.selection.tournament import TournamentSelection
+    from pymoo.termination.default import NoTermination
+
+    distinct = MixedVariableDuplicateElimination()
+    return PymooNSGA2(
+        pop_size=population,
+        sampling=MixedVariableSampling(),
+        mating=MixedVariableMating(
+            selection=TournamentSelection(func_comp=binary_tournament), eliminate_duplicates=distinct
+        ),
+        eliminate_duplicates=distinct,
+        termination=NoTermination(),
+    )
