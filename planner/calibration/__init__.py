@@ -1,0 +1,1 @@
+"""Fitting coefficient sets: kernels from micro-benchmarks, engine overheads from serving runs."""

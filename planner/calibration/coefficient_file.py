@@ -1,0 +1,56 @@
+"""Writing coefficient files: the entries, the documented default for other GPUs, and where everything came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+HEADER = """\
+# Coefficient set of the step-time model. Every efficiency is a fraction of the GPU's datasheet figure and at most 1.
+# `default` serves GPUs without a table: the median over the GPUs that have one.
+# Written by `planner calibrate`; `provenance` says from what, with bounds and residuals (percent).
+"""
+
+
+def _median_table(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """By number format and coefficient, the median over the tables that have the format."""
+    formats = sorted({fmt for table in tables for fmt in table})
+    merged = {}
+    for fmt in formats:
+        entries = [table[fmt] for table in tables if fmt in table]
+        merged[fmt] = {key: _rounded(np.median([entry[key] for entry in entries])) for key in entries[0]}
+    return merged
+
+
+def _rounded(value: Any) -> float:
+    return float(f"{float(value):.4g}")
+
+
+def default_entry(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The entry for a GPU without a table: medians over the GPUs that have one."""
+    reduces: dict[int, list[Mapping[str, float]]] = {}
+    for entry in entries:
+        for item in entry["all_reduce"]:
+            reduces.setdefault(int(item["gpus"]), []).append(item)
+    return {
+        "gemm": _median_table([entry["gemm"] for entry in entries]),
+        "moe": _median_table([entry["moe"] for entry in entries]),
+        "attention": {
+            key: _rounded(np.median([entry["attention"][key] for entry in entries])) for key in entries[0]["attention"]
+        },
+        "all_reduce": [
+            {"gpus": gpus}
+            | {key: _rounded(np.median([item[key] for item in items])) for key in items[0] if key != "gpus"}
+            for gpus, items in sorted(reduces.items())
+        ],
+    }
+
+
+def write_coefficients(document: Mapping[str, Any], path: str | Path) -> None:
+    """Writes a set that `sim.latency.load_coefficients` reads."""
+    text = yaml.safe_dump(dict(document), sort_keys=False, width=120, default_flow_style=None)
+    Path(path).write_text(HEADER + text, encoding="utf-8")

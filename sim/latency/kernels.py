@@ -1,0 +1,104 @@
+"""How long one kernel takes, in microseconds: physics of the datasheet times an efficiency of at most one.
+
+Only + - * / and sqrt are used, which IEEE 754 rounds alike everywhere, so that a step takes the same picoseconds on
+every platform.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from sim.latency.coefficient_set import AllReduceCoefficients, GemmCoefficients
+
+
+def both(first: float, second: float) -> float:
+    """A little more than the larger of two overlapping times: (a^4 + b^4)^(1/4). Memory traffic and arithmetic of one
+    kernel overlap, though not perfectly where they are equal (the kernel tables show 5 to 15% there)."""
+    a, b = first * first, second * second
+    return sqrt(sqrt(a * a + b * b))
+
+
+class GemmTime:
+    """Time of `tokens` x k times k x n, for the weights of one matrix on one GPU."""
+
+    def __init__(
+        self,
+        n: int,
+        k: int,
+        weight_bytes: float,
+        flops_per_s: float,
+        bytes_per_s: float,
+        coefficients: GemmCoefficients,
+    ) -> None:
+        effective = bytes_per_s * coefficients.bandwidth / 1e6
+        self.launch_us: float = coefficients.launch_us
+        self.weights_us: float = weight_bytes / effective
+        self.activations_us: float = 2.0 * (n + k) / effective
+        self.compute_us: float = 2.0 * n * k / (flops_per_s * coefficients.compute / 1e6)
+
+    def us(self, tokens: int) -> float:
+        """Of `tokens` rows, at least 1."""
+        return self.launch_us + both(self.weights_us + tokens * self.activations_us, tokens * self.compute_us)
+
+
+def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
+    """Expected number of distinct experts that `tokens` tokens choose: E (1 - (1 - k/E)^tokens)."""
+    missed, base, exponent = 1.0, 1.0 - experts_per_token / num_experts, tokens
+    while exponent:  # by squaring: pow() may differ between C libraries
+        if exponent & 1:
+            missed *= base
+        base *= base
+        exponent >>= 1
+    return num_experts * (1.0 - missed)
+
+
+class GroupedGemmTime:
+    """Time of one mixture layer's routed experts on one GPU: the experts that are touched read their weights, and
+    each pads its rows to the kernel's tile."""
+
+    def __init__(
+        self,
+        num_experts: int,
+        experts_per_token: int,
+        weights_per_expert: int,
+        bytes_per_weight: float,
+        activation_bytes_per_token: float,
+        flops_per_s: float,
+        bytes_per_s: float,
+        coefficients: GemmCoefficients,
+    ) -> None:
+        effective = bytes_per_s * coefficients.bandwidth / 1e6
+        self.num_experts: int = num_experts
+        self.experts_per_token: int = experts_per_token
+        self.launch_us: float = coefficients.launch_us
+        self.expert_us: float = weights_per_expert * bytes_per_weight / effective
+        self.activations_us: float = activation_bytes_per_token / effective
+        self.row_us: float = 2.0 * weights_per_expert / (flops_per_s * coefficients.compute / 1e6)
+        self.tile_rows: float = coefficients.tile_rows
+
+    def us(self, tokens: int) -> float:
+        """Of `tokens` tokens, at least 1."""
+        touched = experts_touched(self.num_experts, self.experts_per_token, tokens)
+        rows = tokens * self.experts_per_token + touched * self.tile_rows
+        return self.launch_us + both(touched * self.expert_us + tokens * self.activations_us, rows * self.row_us)
+
+
+class AllReduceTime:
+    """Time of one all-reduce, with the thresholds of vLLM's kernel (csrc/custom_all_reduce.cuh): one-shot below 512
+    KiB among up to 4 GPUs, below 256 KiB among 8; two-shot or NCCL above."""
+
+    def __init__(self, gpus: int, link_bytes_per_s: float, coefficients: AllReduceCoefficients) -> None:
+        link = link_bytes_per_s / 1e6
+        self.threshold: int = 524288 if gpus <= 4 else 262144
+        self.one_shot_us: float = coefficients.one_shot_us
+        self.one_shot_us_per_byte: float = (gpus - 1) / (link * coefficients.one_shot_bandwidth)
+        self.two_shot_us: float = coefficients.two_shot_us
+        self.two_shot_us_per_byte: float = 2.0 * (gpus - 1) / gpus / (link * coefficients.two_shot_bandwidth)
+        self.only_one_shot: bool = gpus == 2
+
+    def us(self, payload_bytes: int) -> float:
+        """Of `payload_bytes` on every GPU. Never falls as the payload grows."""
+        one_shot = self.one_shot_us + min(payload_bytes, self.threshold) * self.one_shot_us_per_byte
+        if payload_bytes <= self.threshold:
+            return one_shot
+        return max(one_shot, self.two_shot_us + payload_bytes * self.two_shot_us_per_byte)

@@ -1,0 +1,222 @@
+"""The step time of a vLLM-like engine: kernels bounded by the datasheet, plus what the engine adds."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from sim.catalog import Gemm, GPUSpec, ModelSpec, WeightFormat, check_tensor_parallel
+from sim.deployment import Deployment
+from sim.latency._base import StepTime
+from sim.latency.coefficient_set import AllReduceCoefficients, Coefficients, GemmCoefficients, GPUCoefficients
+from sim.latency.kernels import AllReduceTime, GemmTime, GroupedGemmTime
+
+PS_PER_US = 1e6
+SAMPLER_PASSES = 4  # a row of logits is written, cast to 32 bit, normalised and searched
+MAX_GRAPH_TOKENS = 512  # vLLM's largest CUDA-graph capture size
+
+
+def padded_tokens(tokens: int, max_capture: int) -> int:
+    """The capture size that vLLM pads a batch to (1, 2, 4, then every 8, from 256 every 16); `tokens` itself above the
+    largest one."""
+    if tokens > max_capture or tokens <= 2:
+        return tokens
+    if tokens <= 4:
+        return 4
+    step = 8 if tokens <= 256 else 16
+    return min(max_capture, -(-tokens // step) * step)
+
+
+def _format_coefficients(table: dict[str, GemmCoefficients], name: str) -> GemmCoefficients:
+    return table.get(name) or table["bf16"]
+
+
+def _peak(gpu: GPUSpec, fmt: WeightFormat) -> tuple[float, bool]:
+    """FLOP/s that bound a GEMM with such weights, and whether they are the format's own: without units for it the
+    kernel expands the weights to 16 bit."""
+    own = gpu.flops_per_s(fmt.compute, or_zero=True)
+    return (own, True) if own > 0 else (gpu.flops_per_s("bf16"), fmt.compute == "bf16")
+
+
+class PhysicalStepTime(StepTime):
+    """Step time of `deployment`'s replicas with the efficiencies in `coefficients`."""
+
+    def __init__(self, deployment: Deployment, coefficients: Coefficients) -> None:
+        model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
+        check_tensor_parallel(model, tp)
+        table = coefficients.of_gpu(gpu.name)
+        self.window: int = model.window if model.num_windowed_layers else 0
+        self._engine = coefficients.engine
+        self._async: bool = deployment.async_scheduling
+        self._layers: int = model.num_layers
+        self._moe_layers: int = model.num_moe_layers
+        self._max_capture: int = min(MAX_GRAPH_TOKENS, max(2 * deployment.max_num_seqs, 1))
+        self._gemms: list[tuple[GemmTime, int]] = []
+        self._experts: GroupedGemmTime | None = None
+        self._set_gemms(deployment, table)
+        self._set_attention(deployment, table)
+        self._all_reduce: AllReduceTime | None = None
+        if tp > 1:
+            self._all_reduce = AllReduceTime(tp, gpu.interconnect_bytes_per_s, _for_gpus(table, tp))
+        self._hidden_bytes: int = 2 * model.hidden_size
+        width = 4 * model.hidden_size + 2 * (model.intermediate_size or model.moe_intermediate_size) // tp
+        moved = self._engine.elementwise_passes * 2.0 * width * model.num_layers
+        self._elementwise_us: float = moved / gpu.memory_bandwidth_bytes_per_s * 1e6
+        self._token_ps: dict[int, float] = {}
+        self._sampled_us: dict[int, float] = {}
+
+    def _set_gemms(self, deployment: Deployment, table: GPUCoefficients) -> None:
+        model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
+
+        def timed(gemm: Gemm) -> GemmTime:
+            fmt = model.format_of_part(gemm.part, deployment.quantization)
+            flops, own = _peak(gpu, fmt)
+            entry = _format_coefficients(dict(table.gemm), fmt.name if own else "bf16")
+            size = gemm.parameters * fmt.bytes_per_parameter
+            return GemmTime(gemm.n, gemm.k, size, flops, gpu.memory_bandwidth_bytes_per_s, entry)
+
+        groups: list[tuple[tuple[Gemm, ...], int]] = [
+            (model.attention_gemms(tp), model.num_layers),
+            (model.dense_mlp_gemms(tp), model.num_dense_layers),
+        ]
+        if model.num_moe_layers:
+            groups.append((model.shared_expert_gemms(tp), model.num_moe_layers))
+            groups.append(((model.router_gemm(),), model.num_moe_layers))
+            self._experts = self._grouped(deployment, table)
+        self._gemms = [(timed(gemm), count) for gemms, count in groups for gemm in gemms]
+        head = model.lm_head_gemm(tp)
+        self._lm_head = timed(head)
+        self._sampler_us: float = SAMPLER_PASSES * 4.0 * head.n * tp / gpu.memory_bandwidth_bytes_per_s * 1e6
+
+    def _grouped(self, deployment: Deployment, table: GPUCoefficients) -> GroupedGemmTime:
+        model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
+        fmt = model.format_of_part("experts", deployment.quantization)
+        flops, own = _peak(gpu, fmt)
+        moved = 2.0 * model.experts_per_token * (2 * model.hidden_size + 3 * model.moe_intermediate_size // tp)
+        return GroupedGemmTime(
+            model.num_experts,
+            model.experts_per_token,
+            sum(gemm.parameters for gemm in model.expert_gemms(tp)),
+            fmt.bytes_per_parameter,
+            moved,
+            flops,
+            gpu.memory_bandwidth_bytes_per_s,
+            _format_coefficients(dict(table.moe), fmt.name if own else "bf16"),
+        )
+
+    def _set_attention(self, deployment: Deployment, table: GPUCoefficients) -> None:
+        model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
+        attention = table.attention
+        heads = model.heads_per_gpu(tp)
+        bandwidth = gpu.memory_bandwidth_bytes_per_s
+        kv_bytes = model.kv_bytes_per_token_per_layer_per_gpu(tp, deployment.kv_cache_dtype)
+        read = kv_bytes / (bandwidth * attention.decode_bandwidth)
+        if model.is_mla:  # absorbed: every head attends to the latent itself
+            flops = 2.0 * heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
+        else:
+            flops = 2.0 * heads * (model.head_dim + model.v_head_dim)
+        read = max(read, flops / (gpu.bf16_flops_per_s * attention.decode_compute))
+        self._full_layers: int = model.num_full_layers if self.window else model.num_layers
+        self._windowed_layers: int = self._layers - self._full_layers
+        self._context_ps: int = ceil(self._full_layers * read * 1e12)
+        self._window_context_ps: int = ceil(self._windowed_layers * read * 1e12)
+        pair = 2.0 * heads * (model.head_dim + model.v_head_dim)
+        self._pair_ps: float = pair / (gpu.bf16_flops_per_s * attention.prefill_compute) * 1e12
+        self._ramp: float = attention.prefill_ramp_tokens
+        self._kv_read_ps: float = kv_bytes / (bandwidth * attention.decode_bandwidth) * 1e12
+        self._attention_us: float = self._layers * attention.launch_us
+        self._tile_us: float = self._layers * attention.tile_us * model.kv_heads_per_gpu(tp)
+
+    def _forward_us(self, tokens: int) -> float:
+        """Of the layers without attention, for `tokens` rows."""
+        engine = self._engine
+        total = self._layers * engine.layer_us + self._moe_layers * engine.moe_layer_us
+        for gemm, count in self._gemms:
+            total += count * gemm.us(tokens)
+        if self._experts is not None:
+            total += self._moe_layers * self._experts.us(tokens)
+        if self._all_reduce is not None:
+            total += 2 * self._layers * self._all_reduce.us(tokens * self._hidden_bytes)
+        return total + tokens * self._elementwise_us
+
+    def _sample_us(self, rows: int) -> float:
+        """Of the last layer's projection and the sampler, for `rows` sequences."""
+        if not rows:
+            return 0.0
+        return self._lm_head.us(rows) + rows * (self._sampler_us + self._engine.sequence_us)
+
+    def _with_host(self, gpu_us: float, host_us: float) -> float:
+        return max(gpu_us, host_us) if self._async else gpu_us + host_us
+
+    def decode(self, num_seqs: int) -> tuple[int, int, int]:
+        """(ps, ps per context token, ps per windowed context token) of a step of `num_seqs` decodes."""
+        engine = self._engine
+        tokens = padded_tokens(num_seqs, self._max_capture)
+        total = engine.step_us + self._forward_us(tokens) + self._sample_us(num_seqs)
+        total += self._attention_us + num_seqs * self._tile_us
+        if num_seqs > self._max_capture:
+            total = max(total, self._layers * engine.eager_layer_us)
+        total = self._with_host(total, engine.host_step_us + num_seqs * engine.host_sequence_us)
+        return ceil(total * PS_PER_US), self._context_ps, self._window_context_ps
+
+    def _mixed_tokens_ps(self, tokens: int) -> float:
+        """Of the layers without the attention's work, in ps, for a mixed batch of `tokens`."""
+        engine = self._engine
+        on_graph = tokens <= self._max_capture
+        total = self._forward_us(padded_tokens(tokens, self._max_capture)) + self._attention_us
+        launches = engine.piecewise_layer_us if on_graph else engine.eager_layer_us
+        total = engine.step_us + engine.mixed_step_us + max(total, self._layers * launches)
+        value = total * PS_PER_US
+        self._token_ps[tokens] = value
+        return value
+
+    def _row_us(self, rows: int) -> float:
+        value = self._sample_us(rows)
+        self._sampled_us[rows] = value
+        return value
+
+    def mixed(
+        self,
+        num_decodes: int,
+        decode_context: int,
+        decode_window_context: int,
+        num_prefills: int,
+        prefill_tokens: int,
+        prefill_pairs: int,
+        prefill_window_pairs: int,
+        prefill_context: int,
+        num_sampled: int,
+    ) -> int:
+        """ps of a step with prefill chunks; the arguments are those of `StepTime.mixed`."""
+        tokens = num_decodes + prefill_tokens
+        base = self._token_ps.get(tokens)
+        if base is None:
+            base = self._mixed_tokens_ps(tokens)
+        rows = self._sampled_us.get(num_sampled)
+        if rows is None:
+            rows = self._row_us(num_sampled)
+        ramp = self._ramp * (prefill_context - 0.5 * prefill_tokens)
+        pairs = self._full_layers * (prefill_pairs + ramp)
+        if self._windowed_layers:
+            pairs += self._windowed_layers * (prefill_window_pairs + min(ramp, self._ramp * prefill_tokens))
+        total = base + pairs * self._pair_ps + prefill_context * self._layers * self._kv_read_ps
+        total += (rows + num_decodes * self._tile_us) * PS_PER_US
+        total += decode_context * self._context_ps + decode_window_context * self._window_context_ps
+        engine = self._engine
+        host = engine.host_step_us + (num_decodes + num_prefills) * engine.host_sequence_us
+        return ceil(max(total, host * PS_PER_US) if self._async else total + host * PS_PER_US)
+
+
+def _for_gpus(table: GPUCoefficients, gpus: int) -> AllReduceCoefficients:
+    """The entry for `gpus` GPUs, or for the next larger group that was measured."""
+    for entry in table.all_reduce:
+        if entry.gpus >= gpus:
+            return entry
+    return table.all_reduce[-1]
+
+
+def build_step_time(deployment: Deployment, coefficients: Coefficients) -> StepTime:
+    """The step time of one replica of `deployment`; `InputError` if the model cannot be sharded that way."""
+    return PhysicalStepTime(deployment, coefficients)
+
+
+__all__ = ["ModelSpec", "PhysicalStepTime", "build_step_time", "padded_tokens"]
