@@ -26,8 +26,8 @@ def print_models(console: Console) -> None:
         grid.add_row(
             model.name,
             _kind(model),
-            names.number(model.num_parameters() / 1e9),
-            names.number(model.active_parameters() / 1e9),
+            names.number(model.num_parameters / 1e9),
+            names.number(model.active_parameters / 1e9),
             names.number(model.weight_bytes_per_gpu() / GIB),
             names.number(model.kv_bytes_per_token_per_gpu() / 1024),
             names.number(model.max_model_len),

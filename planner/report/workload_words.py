@@ -1,0 +1,64 @@
+"""A workload in words, from its specification as the user wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.report.names import number
+
+
+def workload_words(workload: Mapping[str, Any]) -> str:
+    """One line: what the requests are, how they arrive, and how many; kinds it does not know by their name."""
+    parts = [_content(workload), _arrival(workload.get("arrival") or {}), _end(workload)]
+    return ", ".join(part for part in parts if part)
+
+
+def _content(workload: Mapping[str, Any]) -> str:
+    kind = workload.get("kind") or ("trace" if "trace" in workload else "")
+    if kind == "shared_prefix":
+        prompts = int(workload.get("num_groups", 1)) * int(workload.get("num_prompts_per_group", 1))
+        shared, question = workload.get("system_prompt_len"), workload.get("question_len")
+        return (
+            f"{number(prompts)} prompts of {number(shared)} shared + {number(question)} tokens, "
+            f"{number(workload.get('output_len'))} out"
+        )
+    if kind == "preset":
+        return f"preset {workload.get('preset')}"
+    if kind == "lengths":
+        return f"{_length(workload.get('input'))} tokens in, {_length(workload.get('output'))} out"
+    if kind == "trace":
+        return f"trace {str(workload.get('trace')).rsplit('/', 1)[-1]}"
+    if kind == "clients":
+        return f"{len(workload.get('clients') or [])} kinds of clients"
+    return str(kind)
+
+
+def _length(spec: Any) -> str:
+    if isinstance(spec, Mapping):
+        name = spec.get("distribution") or spec.get("kind") or "about"
+        mean = spec.get("mean", spec.get("value"))
+        return f"{name} {number(mean)}" if mean is not None else str(name)
+    return number(spec)
+
+
+def _arrival(arrival: Mapping[str, Any]) -> str:
+    process = str(arrival.get("process", "poisson")) if arrival else ""
+    if process == "closed":
+        return f"{number(arrival.get('users'))} users"
+    stages = arrival.get("stages")
+    if stages:
+        rates = ", ".join(number(stage.get("rate_rps")) for stage in stages)
+        return f"{process} at {rates} requests/s in turn"
+    if arrival.get("rate_rps") is None:
+        return process
+    cv = f" (cv {number(arrival['cv'])})" if arrival.get("cv") is not None else ""
+    return f"{process}{cv} at {number(arrival['rate_rps'])} requests/s"
+
+
+def _end(workload: Mapping[str, Any]) -> str:
+    if workload.get("num_requests"):
+        return f"{number(workload['num_requests'])} requests"
+    if workload.get("duration_s"):
+        return f"{number(workload['duration_s'])} s"
+    return ""
