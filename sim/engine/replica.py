@@ -1,0 +1,719 @@
+"""One replica: vLLM's V1 scheduler on one KV cache and one clock, with implicit decoding and fast-forward.
+
+docs/engine.md says rule by rule what it does. A decoding sequence is not touched by a step: it is a term in `_num_decodes`,
+`_context_offset` and `_block_phase`, and an entry in the heap of finish steps. A run of decode steps that nothing can
+interrupt but an arrival is one *run*, an arithmetic series of step times; an arrival cuts it at the next boundary.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from sim.engine.blocks import BlockPool, ContentPaths, Match, Node, Path
+from sim.engine.preemption import PreemptionPolicy, PreemptLast
+from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
+from sim.engine.requests import RequestTable
+from sim.engine.scheduling import SchedulingPolicy
+from sim.engine.stats import ReplicaStats
+from sim.latency import StepTime
+
+NEVER: Final = 1 << 61
+_ORDER_BITS: Final = 28  # a finish step and an order of admission share one heap key
+_ORDER_MASK: Final = (1 << 28) - 1
+_PRIVATE: Final = 1 << 40  # keys of private content: above every interned key
+
+
+@dataclass(slots=True)
+class EngineConfig:
+    """What the scheduler of one replica is configured with; `scheduling` None is fcfs."""
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    enable_prefix_caching: bool = True
+    async_scheduling: bool = True
+    long_prefill_token_threshold: int = 0
+    scheduling: SchedulingPolicy | None = None
+    preemption: PreemptionPolicy = field(default_factory=PreemptLast)
+
+
+class Sequence:
+    """A running request: first it prefills, then it decodes, then (its last token made, or being made) it is finishing.
+
+    While it decodes its context after step s is `offset` + s, and it is a part of the replica's sums.
+    """
+
+    __slots__ = (
+        "blocks",
+        "computed",
+        "decoding",
+        "duplicate",
+        "emitted",
+        "finish_step",
+        "finishing",
+        "in_window",
+        "index",
+        "node",
+        "offset",
+        "order",
+        "registered",
+        "target",
+    )
+
+    def __init__(self, index: int, order: int, target: int, emitted: int, node: Node, registered: int) -> None:
+        self.index = index
+        self.order = order  # of admission
+        self.target = target  # tokens that its prefill computes or finds
+        self.emitted = emitted  # before this admission
+        self.node = node  # the last cached node it holds
+        self.registered = registered  # blocks up to the end of that node
+        self.duplicate = False
+        self.computed = 0
+        self.blocks = registered  # held, while it prefills
+        self.decoding = False
+        self.offset = 0
+        self.in_window = False
+        self.finish_step = -1
+        self.finishing = False
+
+
+class Replica:
+    """Simulates one replica. Feed it with `enqueue` in order of time, `advance` before each; read the table after."""
+
+    def __init__(self, table: RequestTable, config: EngineConfig, step_time: StepTime, paths: ContentPaths) -> None:
+        self.next_ps = NEVER  # the next boundary that needs attention
+        self.stats: Final = ReplicaStats()
+        self.pool: Final = BlockPool(config.num_blocks)
+        self._table: Final = table
+        self._config: Final = config
+        self._step_time: Final = step_time
+        self._paths: Final = paths
+        self._content_path: dict[int, Path] = {}
+        self._private_path: dict[int, Path] = {}  # of requests that were preempted
+        self._decode_cost: dict[int, tuple[int, int, int]] = {}
+        self._window: Final = step_time.window
+        self._fcfs: Final = config.scheduling is None
+        self._waiting: Final[WaitingQueue] = FcfsQueue() if config.scheduling is None else KeyedQueue(config.scheduling)
+        self._running: dict[int, Sequence] = {}  # by order of admission
+        self._prefilling: list[Sequence] = []
+        self._finishing: list[Sequence] = []  # their last token is made, or being made
+        self._finish_heap: list[int] = []
+        self._window_heap: list[int] = []
+        self._orders = 0
+        self._emitted: dict[int, int] = {}  # of requests that were preempted
+        self._last_token_ps: dict[int, int] = {}  # of requests that were preempted while decoding
+        # the decoding sequences, summed
+        self._num_decodes = 0
+        self._context_offset = 0
+        self._block_phase: Final[list[int]] = [0] * config.block_size
+        self._num_in_window = 0
+        self._window_offset = 0
+        # composed steps
+        self._composed = -1
+        self._ahead_ps = 0  # duration of the step composed ahead (asynchronous scheduling); 0: none
+        self._ahead_ending: list[Sequence] = []
+        self._ending: list[Sequence] = []  # whose prefill ends in the step just composed
+        self._executing_end_ps = 0
+        self._preempted_now = False
+        # the planned run: `_run_steps` steps from `_composed` + 1 on, of `_run_first_ps` + i `_run_slope_ps`
+        self._run_steps = 0
+        self._run_start_ps = 0
+        self._run_first_ps = 0
+        self._run_slope_ps = 0
+        self._run_paid_blocks = 0  # of its first step, taken already
+
+    # -- what the cluster calls ------------------------------------------------------------------------------------
+
+    def accepts(self, index: int) -> bool:
+        """Whether the request fits max_model_len and the KV cache."""
+        prompt = self._table.prompt_tokens[index]
+        output = self._table.output_tokens[index]
+        config = self._config
+        return prompt + output <= config.max_model_len and prompt + output - 1 <= config.num_blocks * config.block_size
+
+    def enqueue(self, index: int, queue_ps: int) -> None:
+        """Queue a request that `accepts` accepted, at `queue_ps`; every boundary before that has been handled."""
+        table = self._table
+        table.queue_ps[index] = queue_ps
+        priority = table.priority[index] if table.priority is not None else 0
+        self._waiting.push(index, priority, table.prompt_tokens[index], queue_ps)
+        stats = self.stats
+        stats.requests += 1
+        if len(self._waiting) > stats.peak_waiting:
+            stats.peak_waiting = len(self._waiting)
+        if self.next_ps == NEVER:
+            self.next_ps = queue_ps
+        elif (
+            self._run_steps > 1
+            and len(self._running) < self._config.max_num_seqs
+            and (len(self._waiting) == 1 or not self._fcfs)
+        ):
+            self._commit_run(self._steps_by(queue_ps))
+
+    def advance(self, until_ps: int) -> None:
+        """Handle every boundary at a time strictly before `until_ps`."""
+        while self.next_ps < until_ps:
+            self._boundary()
+
+    @property
+    def num_running(self) -> int:
+        """Requests that hold a seat."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests queued and not running."""
+        return len(self._waiting)
+
+    def used_blocks(self, at_ps: int) -> int:
+        """Blocks held by running requests, after the boundaries strictly before `at_ps` (not before the last one handled)."""
+        used = self.pool.num_blocks - self.pool.free
+        if self._run_steps:
+            used += self._blocks_of_run(self._steps_by(at_ps))
+        return used
+
+    # -- boundaries ------------------------------------------------------------------------------------------------
+
+    def _boundary(self) -> None:
+        """What happens at `next_ps`: completion, then composition."""
+        now = self.next_ps
+        if self._run_steps:
+            self._commit_run(self._run_steps)
+        self._complete(self._composed - 1 if self._ahead_ps else self._composed, now)
+        if not self._config.async_scheduling:
+            duration = self._compose_something(now)
+            if self._run_steps:
+                self._plan(now)
+            elif duration == 0:
+                self.next_ps = NEVER
+            else:
+                self._start(now, duration, self._ending)
+                self.next_ps = now + duration
+            return
+        if self._ahead_ps:
+            duration = self._ahead_ps
+            self._ahead_ps = 0
+            ending = self._ahead_ending
+        else:
+            duration = self._compose_something(now)
+            if self._run_steps:  # one step of it now; the next composition goes on
+                duration = self._run_first_ps
+                self._commit_single()
+            if duration == 0:
+                self.next_ps = NEVER
+                return
+            ending = self._ending
+        self._start(now, duration, ending)
+        end = now + duration
+        duration = self._compose(now)
+        if self._run_steps:
+            self._plan(end)
+        else:
+            self._ahead_ps = duration
+            self._ahead_ending = self._ending
+            self.next_ps = end
+
+    def _start(self, now: int, duration: int, ending: list[Sequence]) -> None:
+        """A step starts that ends the prefill of `ending`."""
+        end = now + duration
+        self._executing_end_ps = end
+        table = self._table
+        for sequence in ending:
+            index = sequence.index
+            if table.first_token_ps[index] < 0:
+                table.first_token_ps[index] = end
+            elif index in self._last_token_ps:
+                self.stats.inter_token(end - self._last_token_ps.pop(index), 0, 1, 1)
+
+    def _complete(self, step: int, now: int) -> None:
+        """The step ends: those whose last token it made leave."""
+        self._retire(step)
+        if not self._finishing:
+            return
+        table = self._table
+        stats = self.stats
+        for sequence in self._finishing:
+            index = sequence.index
+            tokens = table.prompt_tokens[index] + table.output_tokens[index] - 1
+            self._release(sequence, tokens)
+            table.finish_ps[index] = now
+            stats.completed += 1
+        self._finishing.clear()
+
+    def _retire(self, step: int) -> None:
+        """Take those whose last token `step` or an earlier one makes out of the sums: they decode no more."""
+        heap = self._finish_heap
+        limit = (step + 1) << _ORDER_BITS
+        while heap and heap[0] < limit:
+            sequence = self._running.get(heapq.heappop(heap) & _ORDER_MASK)
+            if sequence is None:  # preempted since
+                continue
+            if sequence.decoding:
+                self._leave_decoding(sequence)
+            sequence.finishing = True
+            self._finishing.append(sequence)
+
+    def _release(self, sequence: Sequence, tokens: int) -> None:
+        """Free the seat and the blocks of a sequence that holds blocks for `tokens` tokens."""
+        del self._running[sequence.order]
+        size = self._config.block_size
+        self.pool.release(sequence.node, sequence.registered, (tokens + size - 1) // size)
+
+    # -- sums over the decoding --------------------------------------------------------------------------------------
+
+    def _join_decoding(self, sequence: Sequence, step: int) -> None:
+        """From step + 1 on the sequence decodes; its context after `step` is its target."""
+        offset = sequence.target - step
+        sequence.offset = offset
+        sequence.decoding = True
+        self._num_decodes += 1
+        self._context_offset += offset
+        size = self._config.block_size
+        self._block_phase[(1 - offset) % size] += 1
+        if self._window and sequence.target < self._window:
+            sequence.in_window = True
+            self._num_in_window += 1
+            self._window_offset += offset
+            heapq.heappush(self._window_heap, ((self._window - offset + 1) << _ORDER_BITS) | sequence.order)
+
+    def _leave_decoding(self, sequence: Sequence) -> None:
+        offset = sequence.offset
+        sequence.decoding = False
+        self._num_decodes -= 1
+        self._context_offset -= offset
+        self._block_phase[(1 - offset) % self._config.block_size] -= 1
+        self._leave_window(sequence)
+
+    def _leave_window(self, sequence: Sequence) -> None:
+        if sequence.in_window:
+            sequence.in_window = False
+            self._num_in_window -= 1
+            self._window_offset -= sequence.offset
+
+    def _cross_window(self, step: int) -> None:
+        """Sequences whose context exceeds the window at `step` count as the window from now on."""
+        heap = self._window_heap
+        limit = (step + 1) << _ORDER_BITS
+        while heap and heap[0] < limit:
+            sequence = self._running.get(heapq.heappop(heap) & _ORDER_MASK)
+            if sequence is not None:
+                self._leave_window(sequence)
+
+    def _window_context(self, step: int) -> int:
+        """Sum of min(context, window) over the decoding sequences after `step`."""
+        outside = self._num_decodes - self._num_in_window
+        return self._window_offset + self._num_in_window * step + outside * self._window
+
+    # -- runs of decode steps ------------------------------------------------------------------------------------------
+
+    def _plan(self, start: int) -> None:
+        """The run just composed starts at `start`; its last composition boundary is what needs attention next."""
+        self._run_start_ps = start
+        steps = self._run_steps - 1 if self._config.async_scheduling else self._run_steps
+        self.next_ps = start + steps * self._run_first_ps + self._run_slope_ps * (steps * (steps - 1) // 2)
+
+    def _steps_by(self, at_ps: int) -> int:
+        """How many steps of the run are composed by the boundaries strictly before `at_ps`: at least 1, at most all."""
+        elapsed = at_ps - self._run_start_ps
+        ahead = 1 if self._config.async_scheduling else 0
+        if elapsed <= 0:
+            return 1
+        first = self._run_first_ps
+        slope = self._run_slope_ps
+        # the largest j with j first + slope j (j - 1) / 2 < elapsed: a float estimate, put right in integers
+        b = float(2 * first - slope)
+        j = int(4.0 * elapsed / (b + math.sqrt(b * b + 8.0 * slope * elapsed))) if b > 0 else 0
+        while j > 0 and j * first + slope * (j * (j - 1) // 2) >= elapsed:
+            j -= 1
+        while (j + 1) * first + slope * ((j + 1) * j // 2) < elapsed:
+            j += 1
+        steps = j + 1 + ahead
+        return steps if steps < self._run_steps else self._run_steps
+
+    def _blocks_of_run(self, steps: int) -> int:
+        """Blocks that the first `steps` steps of the run need beyond those taken."""
+        size = self._config.block_size
+        phases = self._block_phase
+        blocks = steps // size * self._num_decodes - self._run_paid_blocks
+        first = self._composed + 1
+        for step in range(first, first + steps % size):
+            blocks += phases[step % size]
+        return blocks
+
+    def _commit_run(self, steps: int) -> None:
+        """The first `steps` steps of the run happen, and the run ends with them."""
+        first = self._run_first_ps
+        slope = self._run_slope_ps
+        used = self.pool.num_blocks - self.pool.free
+        blocks = self._blocks_of_run(steps)
+        total = steps * first + slope * (steps * (steps - 1) // 2)
+        self.stats.steps_done(steps, total, 2 * used + blocks, len(self._running))
+        self.stats.inter_token(first, slope, steps, self._num_decodes)
+        if blocks > 0:
+            self.pool.take(blocks)
+        self._composed += steps
+        self._run_steps = 0
+        self._run_paid_blocks = 0
+        if self._config.async_scheduling:
+            last = first + (steps - 1) * slope
+            self._ahead_ps = last
+            self._ahead_ending = []
+            self.next_ps = self._run_start_ps + total - last
+        else:
+            self.next_ps = self._run_start_ps + total
+        self._executing_end_ps = self.next_ps
+
+    def _commit_single(self) -> None:
+        """The run's first step happens at once (asynchronous scheduling out of idleness)."""
+        blocks = self._blocks_of_run(1)
+        used = self.pool.num_blocks - self.pool.free
+        self.stats.steps_done(1, self._run_first_ps, 2 * used + blocks, len(self._running))
+        self.stats.inter_token(self._run_first_ps, 0, 1, self._num_decodes)
+        if blocks > 0:
+            self.pool.take(blocks)
+        self._composed += 1
+        self._run_steps = 0
+        self._run_paid_blocks = 0
+        self._ending = []
+
+    def _run_length(self, step: int, paid: int) -> int:
+        """How many decode steps from `step` on have one batch and enough blocks; 1 where more is not sure."""
+        if self._finishing or self._preempted_now:
+            return 1
+        heap = self._finish_heap
+        while heap[0] & _ORDER_MASK not in self._running:
+            heapq.heappop(heap)
+        steps = (heap[0] >> _ORDER_BITS) - step + 1
+        if self._window_heap:
+            crossing = (self._window_heap[0] >> _ORDER_BITS) - step
+            if crossing < steps:
+                steps = crossing
+        size = self._config.block_size
+        free = self.pool.free + paid
+        if (steps // size + 1) * self._num_decodes > free:
+            fit = free // self._num_decodes * size
+            left = free % self._num_decodes
+            phases = self._block_phase
+            while fit < steps:
+                left -= phases[(step + fit) % size]
+                if left < 0:
+                    break
+                fit += 1
+            if fit < steps:
+                steps = fit
+        return steps if steps > 1 else 1
+
+    # -- composition -----------------------------------------------------------------------------------------------------
+
+    def _compose_something(self, now: int) -> int:
+        """Compose with nothing executing: again at once if a composition did nothing but preempt."""
+        duration = self._compose(now)
+        while duration == 0 and self._preempted_now and not self._run_steps:
+            duration = self._compose(now)
+        return duration
+
+    def _compose(self, now: int) -> int:
+        """Compose the next step; returns its duration, 0 if it schedules nothing or if it is a planned run of decodes."""
+        step = self._composed + 1
+        self._retire(step - 1)
+        if self._window_heap:
+            self._cross_window(step)
+        self._preempted_now = False
+        self._ending = []
+        batch = _Prefills()
+        config = self._config
+        paid = 0  # blocks taken for the decodes of this step
+        need = self._block_phase[step % config.block_size]
+        budget = config.max_num_batched_tokens - self._num_decodes
+        if self._prefilling or need > self.pool.free:
+            budget = self._schedule_running(step, need, budget, batch)
+            paid = need = self._block_phase[step % config.block_size]
+        steady = True
+        if (
+            len(self._waiting)
+            and not self._preempted_now
+            and budget > 0
+            and len(self._running) < config.max_num_seqs
+        ):
+            self.pool.take(need - paid)
+            paid = need
+            steady = self._admit(budget, batch, now)
+        if batch.num_prefills == 0:
+            if self._num_decodes:
+                self._compose_run(step, paid, steady)
+            return 0
+        self.pool.take(need - paid)
+        return self._finish_mixed(step, batch)
+
+    def _compose_run(self, step: int, paid: int, steady: bool) -> None:
+        """Plan a run of decode steps that starts with `step`."""
+        decodes = self._num_decodes
+        cost = self._decode_cost.get(decodes)
+        if cost is None:
+            cost = self._step_time.decode(decodes)
+            self._decode_cost[decodes] = cost
+        constant, per_context, per_window = cost
+        first = constant + per_context * (self._context_offset + decodes * step)
+        slope = per_context * decodes
+        if self._window:
+            first += per_window * self._window_context(step)
+            slope += per_window * self._num_in_window
+        if first < 1:
+            first = 1
+        self._run_first_ps = first
+        self._run_slope_ps = slope
+        self._run_paid_blocks = paid
+        self._run_steps = self._run_length(step, paid) if steady else 1
+
+    def _finish_mixed(self, step: int, batch: _Prefills) -> int:
+        """The duration of a step with prefill chunks; whoever ends its prefill in it decodes from the next on."""
+        decodes = self._num_decodes
+        context = self._context_offset + decodes * step
+        window_context = self._window_context(step) if self._window else 0
+        duration = self._step_time.mixed(
+            decodes,
+            context,
+            window_context,
+            batch.num_prefills,
+            batch.tokens,
+            batch.pairs,
+            batch.window_pairs,
+            batch.context,
+            decodes + len(self._ending),
+        )
+        if duration < 1:
+            duration = 1
+        used = self.pool.num_blocks - self.pool.free
+        self.stats.steps_done(1, duration, 2 * used, len(self._running))
+        if decodes:
+            self.stats.inter_token(duration, 0, 1, decodes)
+        table = self._table
+        for sequence in self._ending:
+            left = table.output_tokens[sequence.index] - sequence.emitted - 1
+            sequence.finish_step = step + left
+            heapq.heappush(self._finish_heap, ((step + left) << _ORDER_BITS) | sequence.order)
+            if left:
+                self._join_decoding(sequence, step)
+        self._composed = step
+        return duration
+
+    def _schedule_running(self, step: int, need: int, budget: int, batch: _Prefills) -> int:
+        """Schedule running requests, taking their blocks; returns the budget left. `need` blocks are for the decodes."""
+        chunks: list[int] = []
+        threshold = self._config.long_prefill_token_threshold
+        size = self._config.block_size
+        for sequence in self._prefilling:
+            chunk = sequence.target - sequence.computed
+            if threshold and chunk > threshold:
+                chunk = threshold
+            if chunk > budget:
+                chunk = budget
+            budget -= chunk
+            chunks.append(chunk)
+            need += (sequence.computed + chunk + size - 1) // size - sequence.blocks
+        if need > self.pool.free:
+            return self._schedule_short(step, batch)
+        self.pool.take(need)
+        prefilling = self._prefilling
+        self._prefilling = []
+        for position, sequence in enumerate(prefilling):
+            self._take_chunk(sequence, chunks[position], batch)
+        return budget
+
+    def _schedule_short(self, step: int, batch: _Prefills) -> int:
+        """Schedule running requests one by one where blocks are too few for all, so that somebody is preempted."""
+        size = self._config.block_size
+        threshold = self._config.long_prefill_token_threshold
+        budget = self._config.max_num_batched_tokens
+        pool = self.pool
+        granted: dict[int, int] = {}  # tokens, by order of admission
+        for order, sequence in list(self._running.items()):
+            if order not in self._running or sequence.finishing:
+                continue
+            if sequence.decoding:
+                tokens = 1
+                held = sequence.offset + step - 1
+            else:
+                tokens = sequence.target - sequence.computed
+                if threshold and tokens > threshold:
+                    tokens = threshold
+                if tokens > budget:
+                    tokens = budget
+                held = sequence.computed
+            need = (held + tokens + size - 1) // size - (held + size - 1) // size
+            while need > pool.free and order in self._running:
+                victim = self._choose_victim()
+                given = granted.pop(victim.order, 0)
+                budget += given
+                self._preempt(victim, step, given)
+            if order in self._running:
+                pool.take(need)
+                granted[order] = tokens
+                budget -= tokens
+        prefilling = [sequence for sequence in self._prefilling if sequence.order in self._running]
+        self._prefilling = []
+        for sequence in prefilling:
+            self._take_chunk(sequence, granted[sequence.order], batch)
+        return budget
+
+    def _take_chunk(self, sequence: Sequence, chunk: int, batch: _Prefills) -> None:
+        """Account for the next chunk of a running prefill, whose blocks are taken."""
+        if chunk:
+            batch.add(sequence.computed, chunk, self._window)
+            self._computed(sequence, sequence.computed + chunk)
+        if sequence.computed == sequence.target:
+            self._ending.append(sequence)
+        else:
+            self._prefilling.append(sequence)
+
+    def _computed(self, sequence: Sequence, tokens: int) -> None:
+        """The sequence's prefill has got as far as `tokens`: its full blocks become findable."""
+        size = self._config.block_size
+        sequence.computed = tokens
+        sequence.blocks = (tokens + size - 1) // size
+        if self._config.enable_prefix_caching and not sequence.duplicate:
+            self._register(sequence, tokens // size)
+
+    def _register(self, sequence: Sequence, full: int) -> None:
+        path = self._path(sequence.index)
+        if path:
+            sequence.node, sequence.registered, sequence.duplicate = self.pool.register(
+                sequence.node, sequence.registered, path, full
+            )
+
+    def _path(self, index: int) -> Path:
+        """Where the request's content lies in the prefix cache: with its private content once it was preempted."""
+        path = self._private_path.get(index)
+        if path is None:
+            content = self._table.content[index]
+            path = self._content_path.get(content)
+            if path is None:
+                path = self._paths.path(self._table.contents[content])
+                self._content_path[content] = path
+        return path
+
+    def _admit(self, budget: int, batch: _Prefills, now: int) -> bool:
+        """Admit waiting requests; returns whether no waiting one can join a run of decodes before something ends."""
+        table = self._table
+        size = self._config.block_size
+        threshold = self._config.long_prefill_token_threshold
+        pool = self.pool
+        waiting = self._waiting
+        while len(waiting) and budget > 0 and len(self._running) < self._config.max_num_seqs:
+            index = waiting.head()
+            emitted = self._emitted.get(index, 0)
+            target = table.prompt_tokens[index] + emitted
+            node = pool.root
+            match: Match | None = None
+            hit = 0
+            free_hit = 0
+            if self._config.enable_prefix_caching:
+                path = self._path(index)
+                if path:
+                    match = pool.match(path, (target - 1) // size)
+                    hit = match.num_blocks
+                    free_hit = match.free_blocks
+            chunk = target - hit * size
+            if threshold and chunk > threshold:
+                chunk = threshold
+            if chunk > budget:
+                chunk = budget
+            need = (chunk + size - 1) // size
+            if need + free_hit > pool.free:
+                return free_hit == 0  # else its own hits may be evicted, and then it may fit
+            waiting.pop()
+            if match is not None and hit:
+                node = pool.hold(match)
+            pool.take(need)
+            budget -= chunk
+            self._seat(index, emitted, target, node, hit, chunk, batch, now)
+        return True
+
+    def _seat(
+        self, index: int, emitted: int, target: int, node: Node, hit: int, chunk: int, batch: _Prefills, now: int
+    ) -> None:
+        """A waiting request starts to run, with `hit` cached blocks that end at `node`, and a first chunk."""
+        table = self._table
+        cached = hit * self._config.block_size
+        self.stats.hit_tokens += cached
+        self.stats.looked_up_tokens += target
+        if table.scheduled_ps[index] < 0:
+            table.scheduled_ps[index] = now
+            table.cached_tokens[index] = cached
+        sequence = Sequence(index, self._orders, target, emitted, node, hit)
+        self._running[self._orders] = sequence
+        self._orders += 1
+        sequence.computed = cached
+        self._take_chunk(sequence, chunk, batch)
+
+    # -- preemption --------------------------------------------------------------------------------------------------------
+
+    def _choose_victim(self) -> Sequence:
+        table = self._table
+        running = [sequence for sequence in self._running.values() if not sequence.finishing]
+        candidates = [
+            (
+                table.priority[sequence.index] if table.priority is not None else 0,
+                table.queue_ps[sequence.index],
+                sequence.index,
+            )
+            for sequence in running
+        ]
+        return running[self._config.preemption.victim(candidates)]
+
+    def _preempt(self, victim: Sequence, step: int, granted: int) -> None:
+        """Take seat and blocks from a sequence, which was granted tokens in the composition of `step` or not."""
+        table = self._table
+        index = victim.index
+        size = self._config.block_size
+        computed = victim.computed
+        emitted = victim.emitted
+        if victim.decoding:
+            computed = victim.offset + step - 1
+            emitted = table.output_tokens[index] - (victim.finish_step - step + 1)
+            self._leave_decoding(victim)
+            self._last_token_ps[index] = self._executing_end_ps
+        if emitted:
+            self._emitted[index] = emitted
+        if self._config.enable_prefix_caching:
+            if index not in self._private_path:
+                self._private_path[index] = [*self._path(index), (_PRIVATE + index, NEVER)]
+            if not victim.duplicate:
+                self._register(victim, computed // size)
+        self._release(victim, computed + granted)
+        self._preempted_now = True
+        table.preemptions[index] += 1
+        self.stats.preemptions += 1
+        priority = table.priority[index] if table.priority is not None else 0
+        self._waiting.push_preempted(index, priority, table.prompt_tokens[index], table.queue_ps[index])
+
+
+class _Prefills:
+    """The prefill chunks of a step, as the step time wants them (see `StepTime.mixed`)."""
+
+    __slots__ = ("context", "num_prefills", "pairs", "tokens", "window_pairs")
+
+    def __init__(self) -> None:
+        self.num_prefills = 0
+        self.tokens = 0
+        self.pairs = 0
+        self.window_pairs = 0
+        self.context = 0
+
+    def add(self, computed: int, chunk: int, window: int) -> None:
+        self.num_prefills += 1
+        self.tokens += chunk
+        self.pairs += chunk * computed + chunk * (chunk + 1) // 2
+        self.context += computed + chunk
+        if window:
+            inside = window - computed
+            if inside < 0:
+                inside = 0
+            elif inside > chunk:
+                inside = chunk
+            self.window_pairs += inside * computed + inside * (inside + 1) // 2 + (chunk - inside) * window

@@ -1,0 +1,27 @@
+"""Who of the waiting is next: scheduling policies other than fcfs. One needs only a `key`."""
+
+from __future__ import annotations
+
+
+class SchedulingPolicy:
+    """Orders the waiting by `key`, smallest first, ties by (queue time, index). Subclass it to bring your own.
+
+    ``class ShortOutputs(SchedulingPolicy)`` with a method ``key(priority, prompt_tokens, queue_ps)`` is all there is.
+    """
+
+    def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
+        raise NotImplementedError
+
+
+class PriorityScheduling(SchedulingPolicy):
+    """vLLM's `--scheduling-policy priority`: the lowest priority value first."""
+
+    def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
+        return priority
+
+
+class ShortestJobFirst(SchedulingPolicy):
+    """The shortest prompt first."""
+
+    def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
+        return prompt_tokens
