@@ -252,7 +252,9 @@ class OracleReplica:
                     position -= 1
                 self.preempt(victim)
                 if victim is request:
-                    return scheduled, True
+                    break
+            if request not in self.running:
+                continue
             self.allocate(request, needed)
             scheduled[request] = wanted
             budget -= wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from sim.workload import Workload
+from sim.workload._types import Workload
 
 
 class RequestTable:
