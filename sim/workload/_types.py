@@ -40,6 +40,8 @@ class Workload:
     users: int = 0
     think_time_ps: int = 0
     user_start_ps: IntColumn | None = None  # None: all users start at 0
+    tenant: IntColumn | None = None  # index into `tenants`; None: the workload names no tenants
+    tenants: list[str] = field(default_factory=list)
     time_limit_ps: int = 0  # 0: none; else the run ends here and what is unfinished is counted
 
     def __len__(self) -> int:

@@ -1,0 +1,39 @@
+"""Requests out of a spec or a trace: arrivals, lengths, shared prefixes, classes."""
+
+from sim.workload._build import build_workload
+from sim.workload._spec import (
+    SLO_CLASS_PRIORITY,
+    Arrival,
+    Client,
+    ClientsSpec,
+    LengthsSpec,
+    PrefixSpec,
+    SharedPrefixSpec,
+    Stage,
+    TraceSpec,
+    WorkloadSpec,
+    parse_workload,
+)
+from sim.workload._types import PS_PER_MS, PS_PER_S, IntColumn, Pieces, Workload
+from sim.workload.presets import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "PS_PER_MS",
+    "PS_PER_S",
+    "SLO_CLASS_PRIORITY",
+    "Arrival",
+    "Client",
+    "ClientsSpec",
+    "IntColumn",
+    "LengthsSpec",
+    "Pieces",
+    "PrefixSpec",
+    "SharedPrefixSpec",
+    "Stage",
+    "TraceSpec",
+    "Workload",
+    "WorkloadSpec",
+    "build_workload",
+    "parse_workload",
+]

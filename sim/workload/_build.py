@@ -1,0 +1,251 @@
+"""Builds the columns of a workload from its checked spec and a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.errors import InputError
+from sim.random_streams import random_stream
+from sim.workload._spec import (
+    MAX_SECONDS,
+    SLO_CLASS_PRIORITY,
+    ClientsSpec,
+    LengthsSpec,
+    SharedPrefixSpec,
+    TraceSpec,
+    WorkloadSpec,
+)
+from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload
+from sim.workload.arrivals import PS_PER_NS, open_loop
+from sim.workload.content import keep_shared
+from sim.workload.distributions import sample_lengths
+from sim.workload.traces import Trace, read_trace
+
+
+@dataclass(slots=True)
+class _Bodies:
+    """Requests without their arrivals: columns as those of `Workload`; classes and tenants by name."""
+
+    prompt_tokens: IntColumn
+    output_tokens: IntColumn
+    contents: list[Pieces]
+    content: IntColumn
+    slo_class: list[str] | None = None
+    tenant: list[str] | None = None
+
+
+def build_workload(spec: WorkloadSpec, seed: int, base_dir: Path | None = None, field: str = "workload") -> Workload:
+    """The requests of `spec`, in order of arrival; the same seed gives the same bytes.
+
+    Arrivals, lengths, and the order of prompts draw from streams of their own, so changing one leaves the others as
+    they were. Trace files are looked up from `base_dir` (default: the working directory). Raises InputError for a
+    missing or broken trace (with its line), and where no request arrives.
+    """
+    if spec.arrival is None:
+        build = _merged if isinstance(spec, ClientsSpec) else _replayed
+        workload = build(spec, seed, base_dir, field)
+    else:
+        workload = _generated(spec, seed, base_dir, field)
+    if len(workload) == 0:
+        raise InputError(field, "no request arrives before it ends")
+    workload.contents, workload.content = keep_shared(workload.contents, workload.content)
+    workload.name = spec.name or workload.name
+    workload.time_limit_ps = round((spec.time_limit_s or 0.0) * PS_PER_S)
+    return workload
+
+
+def _generated(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, scope: str = "workload/") -> Workload:
+    """A workload whose arrivals come from a process."""
+    arrival = spec.arrival
+    assert arrival is not None
+    trace = _trace(spec, base_dir, field) if isinstance(spec, TraceSpec) else None
+    count = spec.num_requests
+    if trace is not None and count is None and spec.duration_s is None and not arrival.stages:
+        count = len(trace)
+    if arrival.process == "closed":
+        assert count is not None
+        arrival_ps, stage = np.zeros(count, np.int64), None
+    else:
+        arrival_ps, stage = open_loop(arrival, count, spec.duration_s, seed, scope, f"{field}.arrival")
+    n = len(arrival_ps)
+    bodies = _of_trace(trace, n, field) if trace is not None else _bodies(spec, n, seed, scope, base_dir, field)
+    workload = _assembled(spec, arrival_ps, bodies)
+    workload.stage = stage
+    workload.stage_duration_s = [s.duration_s for s in arrival.load_stages]
+    if arrival.process == "closed":
+        workload.users = arrival.users or 0
+        workload.think_time_ps = round((arrival.think_time_s or 0.0) * PS_PER_S)
+    return workload
+
+
+def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, scope: str = "workload/") -> Workload:
+    """A workload whose arrivals are the trace's own."""
+    if not isinstance(spec, TraceSpec):
+        return _generated(spec, seed, base_dir, field, scope)
+    trace = _trace(spec, base_dir, field)
+    if trace.arrival_ns is None:
+        raise InputError(f"{field}.arrival", f"is required: {Path(spec.trace).name} has no times")
+    scaled = trace.arrival_ns if spec.arrival_scale is None else np.rint(trace.arrival_ns * spec.arrival_scale)
+    if scaled[-1] > MAX_SECONDS * 1e9:
+        raise InputError(f"{field}.trace", f"lasts {scaled[-1] / 1e9:.3g} s, more than {MAX_SECONDS:,} s")
+    arrival_ns = scaled.astype(np.int64)
+    n = len(trace) if spec.num_requests is None else spec.num_requests
+    if spec.duration_s is not None:
+        n = int(np.searchsorted(arrival_ns, round(spec.duration_s * 1e9), side="left"))
+    return _assembled(spec, arrival_ns[:n] * PS_PER_NS, _of_trace(trace, n, field))
+
+
+def _trace(spec: TraceSpec, base_dir: Path | None, field: str) -> Trace:
+    trace = read_trace((base_dir or Path()) / spec.trace, spec.format, f"{field}.trace")
+    if spec.max_requests is not None and spec.max_requests < len(trace):
+        n = spec.max_requests
+        for name in ("arrival_ns", "prompt_tokens", "output_tokens", "content", "slo_class", "tenant"):
+            column = getattr(trace, name)
+            setattr(trace, name, None if column is None else column[:n])
+    return trace
+
+
+def _of_trace(trace: Trace, n: int, field: str) -> _Bodies:
+    if n > len(trace):
+        raise InputError(f"{field}.trace", f"has {len(trace)} requests, {n} are asked for")
+    return _Bodies(
+        trace.prompt_tokens[:n],
+        trace.output_tokens[:n],
+        trace.contents,
+        trace.content[:n],
+        None if trace.slo_class is None else trace.slo_class[:n],
+        None if trace.tenant is None else trace.tenant[:n],
+    )
+
+
+def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
+    if isinstance(spec, SharedPrefixSpec):
+        return _shared_prefix(spec, n, seed, scope)
+    if isinstance(spec, LengthsSpec):
+        return _lengths(spec, n, seed, scope)
+    if isinstance(spec, TraceSpec):
+        return _of_trace(_trace(spec, base_dir, field), n, field)
+    assert isinstance(spec, ClientsSpec)
+    return _mixed(spec, n, seed, scope, base_dir, field)
+
+
+def _shared_prefix(spec: SharedPrefixSpec, n: int, seed: int, scope: str) -> _Bodies:
+    """The prompts of inference-perf's SharedPrefixDataGenerator: made group by group, shuffled once, then cycled."""
+    groups, per_group = spec.num_groups, spec.num_prompts_per_group
+    prompts = groups * per_group
+
+    def lengths(name: str, count: int, at_least: int) -> IntColumn:
+        dist = getattr(spec, name)
+        return sample_lengths(dist, random_stream(seed, f"{scope}{name}"), count, at_least)
+
+    group = np.repeat(np.arange(groups), per_group)
+    system = lengths("system_prompt_len", groups, 0)
+    question = lengths("question_len", prompts, 0)
+    question = np.maximum(question, 1 - system[group])  # an engine refuses an empty prompt
+    output = lengths("output_len", prompts, 1)
+    order = random_stream(seed, f"{scope}prompt_order").permutation(prompts)
+    used = order[: min(n, prompts)]
+    contents: list[Pieces] = [()]
+    for prompt in used.tolist():
+        pieces = ((int(group[prompt]) + 1, int(system[group[prompt]])), (groups + prompt + 1, int(question[prompt])))
+        contents.append(tuple(piece for piece in pieces if piece[1]))
+    turn = np.arange(n) % prompts
+    prompt_of = used[turn]
+    return _Bodies((system[group] + question)[prompt_of], output[prompt_of], contents, turn + 1)
+
+
+def _lengths(spec: LengthsSpec, n: int, seed: int, scope: str) -> _Bodies:
+    prompt = sample_lengths(spec.input, random_stream(seed, f"{scope}input"), n)
+    output = sample_lengths(spec.output, random_stream(seed, f"{scope}output"), n)
+    if spec.prefix is None:
+        return _Bodies(prompt, output, [()], np.zeros(n, np.int64))
+    groups = spec.prefix.groups
+    tokens = sample_lengths(spec.prefix.tokens, random_stream(seed, f"{scope}prefix_tokens"), groups, at_least=0)
+    group = random_stream(seed, f"{scope}prefix_group").integers(0, groups, n, dtype=np.int64)
+    contents: list[Pieces] = [(), *((((g + 1), t),) if t else () for g, t in enumerate(tokens.tolist()))]
+    return _Bodies(prompt + tokens[group], output, contents, group + 1)
+
+
+def _mixed(spec: ClientsSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
+    """Each request is a client's with the probability of its share."""
+    shares = np.cumsum([client.share or 0.0 for client in spec.clients])
+    draws = random_stream(seed, f"{scope}client").random(n) * shares[-1]
+    owner = np.minimum(np.searchsorted(shares, draws, side="right"), len(shares) - 1)
+    parts = []
+    for i, client in enumerate(spec.clients):
+        count, where = int(np.count_nonzero(owner == i)), f"{field}.clients[{i}]"
+        body = _bodies(client.workload, count, seed, f"{scope}client/{i}/", base_dir, where)
+        parts.append(_labelled(client.workload, body))
+    # Client by client, in the order of each; then back to where each client's requests stood.
+    return _joined(parts, np.argsort(np.argsort(owner, kind="stable"), kind="stable"))
+
+
+def _merged(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str) -> Workload:
+    """Clients with arrivals of their own, in one order of arrival (ties: the earlier client first)."""
+    assert isinstance(spec, ClientsSpec)
+    parts, arrivals = [], []
+    for i, client in enumerate(spec.clients):
+        part = _replayed(client.workload, seed, base_dir, f"{field}.clients[{i}]", f"workload/client/{i}/")
+        names = [part.slo_classes[0]] * len(part)
+        if part.slo_class is not None:
+            names = [part.slo_classes[c] for c in part.slo_class.tolist()]
+        tenants = [""] * len(part) if part.tenant is None else [part.tenants[t] for t in part.tenant.tolist()]
+        parts.append(_Bodies(part.prompt_tokens, part.output_tokens, part.contents, part.content, names, tenants))
+        arrivals.append(part.arrival_ps)
+    arrival_ps = np.concatenate(arrivals)
+    order = np.argsort(arrival_ps, kind="stable")
+    return _assembled(spec, arrival_ps[order], _joined(parts, order))
+
+
+def _labelled(spec: WorkloadSpec, body: _Bodies) -> _Bodies:
+    """`body` with a class and a tenant for each request; the spec's own replace a trace's."""
+    n = len(body.prompt_tokens)
+    if spec.slo_class is not None or body.slo_class is None:
+        body.slo_class = [spec.slo_class or "standard"] * n
+    if spec.tenant is not None or body.tenant is None:
+        body.tenant = [spec.tenant or ""] * n
+    return body
+
+
+def _joined(parts: list[_Bodies], order: IntColumn) -> _Bodies:
+    """The parts' requests one part after the other, then reordered; content of different parts stays different."""
+    contents: list[Pieces] = []
+    columns, first_id = [], 0
+    for part in parts:
+        columns.append(part.content + len(contents))
+        contents += [tuple((piece + first_id, tokens) for piece, tokens in pieces) for pieces in part.contents]
+        first_id = max((piece for pieces in contents for piece, _ in pieces), default=first_id)
+    classes = [name for part in parts for name in part.slo_class or []]
+    tenants = [name for part in parts for name in part.tenant or []]
+    return _Bodies(
+        np.concatenate([part.prompt_tokens for part in parts])[order],
+        np.concatenate([part.output_tokens for part in parts])[order],
+        contents,
+        np.concatenate(columns)[order],
+        [classes[i] for i in order.tolist()],
+        [tenants[i] for i in order.tolist()],
+    )
+
+
+def _assembled(spec: WorkloadSpec, arrival_ps: IntColumn, body: _Bodies) -> Workload:
+    name = Path(spec.trace).stem if isinstance(spec, TraceSpec) else spec.kind
+    workload = Workload(name, arrival_ps, body.prompt_tokens, body.output_tokens, body.content, body.contents)
+    if spec.slo_class is not None or spec.tenant is not None or body.slo_class or body.tenant:
+        body = _labelled(spec, body)
+    if body.slo_class:
+        classes, column = _encoded(body.slo_class)
+        priority = np.array([-SLO_CLASS_PRIORITY[c] for c in classes], np.int64)
+        workload.slo_classes, workload.slo_class, workload.priority = classes, column, priority[column]
+    if body.tenant and any(body.tenant):
+        workload.tenants, workload.tenant = _encoded(body.tenant)
+    return workload
+
+
+def _encoded(names: list[str]) -> tuple[list[str], IntColumn]:
+    """Distinct names in alphabetical order, and each entry's index into them."""
+    distinct = sorted(set(names))
+    index = {name: i for i, name in enumerate(distinct)}
+    return distinct, np.fromiter((index[name] for name in names), np.int64, len(names))

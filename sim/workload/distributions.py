@@ -1,0 +1,220 @@
+"""Distributions of token lengths: what a spec may say, and how each one is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from sim.errors import InputError
+from sim.workload._types import IntColumn
+from sim.workload._validation import TAG, Count, NonNegative, NonNegativeInt, Positive, StrictModel, one_of
+
+LONGEST_TOKENS = 100_000_000
+"""No draw is longer: keeps the tail of a heavy distribution inside int64 sums."""
+
+Draws = npt.NDArray[np.float64]
+
+
+class _Clipped(StrictModel):
+    """Lengths are rounded to whole tokens, then clipped to [min, max] (as inference-perf and BLIS do)."""
+
+    min: NonNegativeInt | None = None
+    max: Count | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> _Clipped:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise InputError("max", f"must be at least min ({self.min}), got {self.max}")
+        return self
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        """`n` lengths in tokens, before rounding and clipping."""
+        raise NotImplementedError
+
+
+class Constant(StrictModel):
+    """Always `value`; a plain number in a spec means this."""
+
+    dist: Literal["constant"] = "constant"
+    value: NonNegativeInt
+
+
+class Normal(_Clipped):
+    """A normal with its tails clipped, so that the mean of the lengths is near `mean` where clipping is rare."""
+
+    dist: Literal["normal"] = "normal"
+    mean: Positive
+    sd: NonNegative
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        return self.mean + self.sd * rng.standard_normal(n)
+
+
+class LogNormal(_Clipped):
+    """By `mean` and `sd` of the lengths themselves, or by `mu` and `sigma` of their logarithm."""
+
+    dist: Literal["lognormal"] = "lognormal"
+    mean: Positive | None = None
+    sd: NonNegative | None = None
+    mu: float | None = None
+    sigma: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _one_parameterisation(self) -> LogNormal:
+        given = {name for name in ("mean", "sd", "mu", "sigma") if getattr(self, name) is not None}
+        if given not in ({"mean", "sd"}, {"mu", "sigma"}):
+            raise InputError("", "lognormal needs mean and sd, or mu and sigma")
+        return self
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        if self.mean is not None and self.sd is not None:
+            variance = math.log1p((self.sd / self.mean) ** 2)
+            mu, sigma = math.log(self.mean) - variance / 2, math.sqrt(variance)
+        else:
+            assert self.mu is not None
+            assert self.sigma is not None
+            mu, sigma = self.mu, self.sigma
+        return _exp(mu + sigma * rng.standard_normal(n))
+
+
+class Exponential(_Clipped):
+    """With the given mean."""
+
+    dist: Literal["exponential"] = "exponential"
+    mean: Positive
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        return self.mean * rng.standard_exponential(n)
+
+
+class Uniform(StrictModel):
+    """Whole numbers from `min` to `max`, both included."""
+
+    dist: Literal["uniform"] = "uniform"
+    min: NonNegativeInt
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Uniform:
+        if self.min > self.max:
+            raise InputError("max", f"must be at least min ({self.min}), got {self.max}")
+        return self
+
+
+class ParetoLogNormal(_Clipped):
+    """A Pareto tail (shape `alpha`, least value `xm`) with probability `pareto_weight`, else lognormal(mu, sigma).
+
+    The mixture that ServeGen (arXiv 2505.09999) fits to production prompt lengths.
+    """
+
+    dist: Literal["pareto-lognormal"] = "pareto-lognormal"
+    alpha: Positive
+    xm: Positive
+    mu: float
+    sigma: NonNegative
+    pareto_weight: Annotated[float, Field(ge=0, le=1)]
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        from_pareto = rng.random(n) < self.pareto_weight
+        pareto = _exp(math.log(self.xm) + rng.standard_exponential(n) / self.alpha)
+        lognormal = _exp(self.mu + self.sigma * rng.standard_normal(n))
+        return np.where(from_pareto, pareto, lognormal)
+
+
+def _histogram(raw: Any) -> Any:
+    # JSON has text keys where YAML has whole numbers.
+    if not isinstance(raw, Mapping):
+        return raw
+    bins: dict[int, Any] = {}
+    for key, weight in raw.items():
+        try:
+            bins[int(key)] = weight
+        except (TypeError, ValueError):
+            raise InputError(str(key), "histogram keys are lengths in whole tokens") from None
+    return bins
+
+
+class Empirical(_Clipped):
+    """A histogram: length in tokens -> weight. Weights need not add up to 1."""
+
+    dist: Literal["empirical"] = "empirical"
+    histogram: Annotated[dict[NonNegativeInt, NonNegative], BeforeValidator(_histogram)]
+
+    @model_validator(mode="after")
+    def _has_weight(self) -> Empirical:
+        if not sum(self.histogram.values()) > 0:
+            raise InputError("histogram", "needs at least one length with a weight greater than 0")
+        return self
+
+    def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        lengths = sorted(self.histogram)
+        cumulative = np.cumsum([self.histogram[length] for length in lengths])
+        return np.take(
+            np.asarray(lengths, np.float64), np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
+        )
+
+
+_KINDS = ("constant", "normal", "lognormal", "exponential", "uniform", "pareto-lognormal", "empirical")
+
+
+def _from_number(raw: Any) -> Any:
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        return {"dist": "constant", "value": raw}
+    if isinstance(raw, Mapping):
+        if "dist" not in raw:
+            raise InputError("dist", f"is required: one of {', '.join(_KINDS)}")
+        if raw["dist"] not in _KINDS:
+            raise InputError("dist", one_of(raw["dist"], _KINDS))
+    elif not isinstance(raw, StrictModel):
+        raise InputError("", f"must be a number of tokens or a mapping with dist, got {raw!r}")
+    return raw
+
+
+def _tag(raw: Any) -> str:
+    return TAG + str(raw["dist"] if isinstance(raw, Mapping) else raw.dist)
+
+
+Distribution = Annotated[
+    Annotated[Constant, Tag(TAG + "constant")]
+    | Annotated[Normal, Tag(TAG + "normal")]
+    | Annotated[LogNormal, Tag(TAG + "lognormal")]
+    | Annotated[Exponential, Tag(TAG + "exponential")]
+    | Annotated[Uniform, Tag(TAG + "uniform")]
+    | Annotated[ParetoLogNormal, Tag(TAG + "pareto-lognormal")]
+    | Annotated[Empirical, Tag(TAG + "empirical")],
+    Discriminator(_tag),
+    BeforeValidator(_from_number),
+]
+"""A distribution of lengths in a spec: a plain number, or a mapping with `dist`."""
+
+
+def _not_zero(dist: AnyDistribution) -> AnyDistribution:
+    if isinstance(dist, Constant) and dist.value < 1:
+        raise InputError("", "must be at least 1 token, got 0")
+    return dist
+
+
+NonZeroDistribution = Annotated[Distribution, AfterValidator(_not_zero)]
+"""A distribution of lengths that are 1 or more: smaller draws become 1, a plain 0 is refused."""
+
+AnyDistribution = Constant | Normal | LogNormal | Exponential | Uniform | ParetoLogNormal | Empirical
+
+
+def _exp(values: Draws) -> Draws:
+    return np.asarray(np.exp(np.minimum(values, math.log(LONGEST_TOKENS))), np.float64)
+
+
+def sample_lengths(dist: AnyDistribution, rng: np.random.Generator, n: int, at_least: int = 1) -> IntColumn:
+    """`n` lengths in whole tokens, int64, none below `at_least`."""
+    if isinstance(dist, Constant):
+        return np.full(n, max(dist.value, at_least), np.int64)
+    if isinstance(dist, Uniform):
+        return np.maximum(rng.integers(dist.min, dist.max, n, dtype=np.int64, endpoint=True), at_least)
+    low = max(at_least, dist.min if dist.min is not None else 0)
+    high = max(low, dist.max if dist.max is not None else LONGEST_TOKENS)
+    return np.rint(np.clip(dist.draw(rng, n), low, high)).astype(np.int64)
