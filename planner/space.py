@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from planner.documents import apply_overrides, check_keys, check_number, describe, load_document, nearest
 from planner.goals import Constraint, Objective, parse_constraints, parse_objectives
 from planner.parameters import DEFAULTS, PARAMETERS, POLICIES, Parameters, check_parameter, policy_spec
+from planner.plan import check_prices
 from sim.errors import InputError
 
 MAX_OPTIONS = 100_000
@@ -50,6 +51,7 @@ class SpaceFile(BaseModel):
     space: Annotated[dict[str, Any], Field(min_length=1)]
     search: SearchSettings = SearchSettings()
     prices: dict[str, float] = {}
+    coefficients: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Space:
     seed: int
     executor: str
     prices: dict[str, float]
+    coefficients: str | None
     document: dict[str, Any]
     folder: Path  # what relative paths in the document are relative to
 
@@ -113,7 +116,7 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
     """The space that `document` describes. Raises InputError naming the field."""
     raw = {key: document[key] for key in document}
     if isinstance(raw.get("prices"), dict):
-        raw["prices"] = _check_prices(raw["prices"])
+        raw["prices"] = check_prices(raw["prices"])
     shape = _check_shape(raw)
     if not _NAME.fullmatch(shape.name):
         raise InputError("name", f"must be letters, digits, dots, hyphens and underscores, got {shape.name!r}")
@@ -134,19 +137,10 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
         seed=shape.search.seed,
         executor=shape.search.executor,
         prices=shape.prices,
+        coefficients=shape.coefficients,
         document=dict(document),
         folder=folder,
     )
-
-
-def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
-    checked: dict[str, float] = {}
-    for name, price in prices.items():
-        gpu = check_parameter("gpu", name, f"prices.{name}")
-        if gpu in checked:
-            raise InputError(f"prices.{name}", f"{gpu} has a price already")
-        checked[gpu] = float(check_number(price, f"prices.{name}", minimum=0))
-    return checked
 
 
 # -- the shape, by pydantic -------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _algorithm(population: int) -> Any:
         MixedVariableSampling,
     )
     from pymoo.operators.selection.tournament import TournamentSelection
-    from pymoo.termination.default import NoTermination
+    from pymoo.core.termination import NoTermination
 
     distinct = MixedVariableDuplicateElimination()
     return PymooNSGA2(

@@ -1,0 +1,85 @@
+"""Choosing an executor: by name, or by how long the work turns out to take."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from planner.evaluate import Outcome
+from planner.executors._base import Evaluate, Executor
+from planner.executors.serial import SerialExecutor
+from planner.parameters import Parameters
+
+RAY_START_S = 4.0
+MIN_SAMPLE_S = 1.0  # of simulation before its speed is believed
+WORTH = 0.8  # Ray must be expected to end in this share of the serial time
+
+
+def cpu_count() -> int:
+    """Processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
+
+
+def make_executor(kind: str, evaluate: Evaluate, workers: int | None) -> Executor:
+    """The executor called `kind` (auto, serial, ray) with `workers` workers, or one per processor."""
+    count = workers or cpu_count()
+    if kind == "serial":
+        return SerialExecutor(evaluate)
+    if kind == "ray":
+        from planner.executors.ray_pool import RayExecutor
+
+        return RayExecutor(evaluate, count)
+    return AutoExecutor(evaluate, count)
+
+
+class AutoExecutor:
+    """Serial while the work that is left is not worth the start of Ray, Ray from then on."""
+
+    def __init__(self, evaluate: Evaluate, workers: int) -> None:
+        self._evaluate = evaluate
+        self._most_workers = workers
+        self._inner: Executor = SerialExecutor(evaluate)
+        self._spent_s = 0.0
+        self._evaluated = 0
+
+    @property
+    def name(self) -> str:
+        """Of the executor in use."""
+        return self._inner.name
+
+    @property
+    def workers(self) -> int:
+        """Of the executor in use."""
+        return self._inner.workers
+
+    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+        """Yield (position, outcome) of each candidate as it ends."""
+        done = 0
+        while done < len(candidates) and self._inner.name == "serial":
+            if self._ray_pays(expected - done):
+                from planner.executors.ray_pool import RayExecutor
+
+                self._inner = RayExecutor(self._evaluate, self._most_workers)
+                break
+            start = time.perf_counter()
+            outcome = self._evaluate(candidates[done])
+            self._spent_s += time.perf_counter() - start
+            self._evaluated += 1
+            yield done, outcome
+            done += 1
+        for position, outcome in self._inner.run(candidates[done:], expected - done):
+            yield done + position, outcome
+
+    def _ray_pays(self, left: int) -> bool:
+        if self._most_workers < 2 or self._spent_s < MIN_SAMPLE_S:
+            return False
+        serial_s = left * self._spent_s / self._evaluated
+        return RAY_START_S + serial_s / self._most_workers < WORTH * serial_s
+
+    def close(self) -> None:
+        """End the workers, if any."""
+        self._inner.close()

@@ -1,0 +1,303 @@
+"""The loop of every search: ask, leave out what is known or ruled out, evaluate the rest, keep it, tell."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from planner.evaluate import Evaluator, Outcome
+from planner.executors import Executor
+from planner.goals import STATIC_METRICS, judge
+from planner.interrupts import Interrupts
+from planner.parameters import Parameters, canonical, content_id
+from planner.search._base import Choice, Method
+from planner.search.pareto import front_order, non_dominated
+from planner.space import Space
+
+Evaluation = dict[str, Any]
+
+SMALL = 100_000  # spaces up to here are enumerated to see how many different deployments they hold
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a search is."""
+
+    done: int = 0  # simulated, taken over from an earlier run, or found not to run
+    ruled_out: int = 0  # by their parameters alone
+    expected: int | None = None  # simulations in all, where that is known; else the most there can be
+    feasible: int = 0
+    front: int = 0
+    elapsed_s: float = 0.0
+    workers: int = 1
+
+
+class Keeper(Protocol):
+    """Where evaluations go as they end."""
+
+    def append(self, evaluations: Sequence[Evaluation]) -> None:
+        """Keep them."""
+        ...
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search found: evaluations in the order asked for, and whether it saw all there is."""
+
+    evaluations: list[Evaluation]
+    exact: bool
+    interrupted: bool
+    method: str
+
+
+@dataclass(slots=True)
+class _Front:
+    """The costs on the front so far, kept as plans come in."""
+
+    costs: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add(self, cost: tuple[float, ...]) -> None:
+        if any(all(a <= b for a, b in zip(other, cost, strict=True)) and other != cost for other in self.costs):
+            return
+        kept = [o for o in self.costs if o == cost or not all(a <= b for a, b in zip(cost, o, strict=True))]
+        self.costs = [*kept, cost]
+
+
+class Search:
+    """One search over `space`. Its evaluations depend on the space and its seed, never on who evaluates."""
+
+    def __init__(
+        self,
+        space: Space,
+        evaluator: Evaluator,
+        executor: Executor,
+        keeper: Keeper,
+        known: dict[str, Evaluation] | None = None,
+        show: Callable[[Progress], None] = lambda progress: None,
+        interrupts: Interrupts | None = None,
+    ) -> None:
+        self._space = space
+        self._evaluator = evaluator
+        self._executor = executor
+        self._keeper = keeper
+        self._known = known or {}
+        self._show = show
+        self._interrupts = interrupts or Interrupts()
+        self._identity = Identity(space, evaluator)
+        self._by_id: dict[str, Evaluation] = {}  # in the order asked for
+        self._pending: list[Evaluation] = []
+        self._progress = Progress(workers=executor.workers)
+        self._front = _Front()
+        self._started = time.monotonic()
+
+    def run(self) -> Found:
+        """Search until the method has nothing left to ask, the budget is spent, or an interrupt."""
+        method, total = choose_method(self._space, self._identity, self._evaluator)
+        self._progress.expected = total
+        budget = math.inf if method.name == "exhaustive" else self._space.budget
+        interrupted = complete = False
+        try:
+            while not complete and self._progress.done < budget:
+                choices = method.ask()
+                complete = not choices
+                if choices:
+                    self._evaluate(choices, budget, method)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            self._flush()
+        covered = method.name == "exhaustive" or (method.name == "random" and complete)
+        exact = covered and not interrupted and not any(e.get("failed") for e in self._by_id.values())
+        return Found(list(self._by_id.values()), exact, interrupted, method.name)
+
+    def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
+        """Evaluate what is new among `choices` as far as the budget goes, and tell the method about all of them."""
+        plans = [self._identity.of(choice) for choice in choices]
+        new = {plan: parameters for plan, parameters in plans if plan not in self._by_id}
+        ready: dict[str, Evaluation] = {}
+        todo: dict[str, Parameters] = {}
+        for plan, parameters in new.items():
+            evaluation = self._without_simulation(plan, parameters)
+            if evaluation is not None:
+                ready[plan] = evaluation
+            else:
+                todo[plan] = parameters
+        room = budget - self._progress.done
+        within = set(itertools.islice((p for p in new if p in todo or ready[p]["simulated"]), int(min(room, len(new)))))
+        todo = {plan: parameters for plan, parameters in todo.items() if plan in within}
+        order = [plan for plan in new if plan in todo or (plan in ready and (plan in within or plan not in within))]
+        self._collect(order, ready, todo)
+        if all(plan in self._by_id for plan, _ in plans):
+            evaluations = [self._by_id[plan] for plan, _ in plans]
+            costs = np.array([self._costs(evaluation) for evaluation in evaluations], dtype=np.float64)
+            method.tell(choices, costs, np.array([e["violation"] for e in evaluations], dtype=np.float64))
+
+    def _without_simulation(self, plan: str, parameters: Parameters) -> Evaluation | None:
+        """The evaluation of a plan that is known from an earlier run, or that its parameters alone rule out."""
+        kept = self._known.get(plan)
+        if kept is not None:
+            return self.judged(plan, parameters, outcome_of(kept))
+        static = self._evaluator.static_metrics(parameters)
+        violation, why_not = judge(self._space.constraints, static)
+        if why_not is None:
+            return None
+        return _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+
+    def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
+        """The evaluation that `outcome` makes under the space's constraints."""
+        if outcome.refused is not None or outcome.failed is not None:
+            why_not = outcome.refused or f"the simulation failed: {outcome.failed}"
+            evaluation = _evaluation(plan, parameters, outcome.metrics, math.inf, why_not, simulated=False)
+            evaluation["refused" if outcome.refused else "failed"] = True
+            return evaluation
+        violation, why_not = judge(self._space.constraints, outcome.metrics)
+        missing = [o.metric for o in self._space.objectives if math.isnan(outcome.metrics.get(o.metric, math.nan))]
+        if missing and why_not is None:
+            violation, why_not = math.inf, f"{missing[0]} has no value"
+        evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=True)
+        evaluation["saturation"] = outcome.saturation
+        return evaluation
+
+    def _collect(self, order: Sequence[str], ready: dict[str, Evaluation], todo: dict[str, Parameters]) -> None:
+        """Evaluate `todo` and keep everything in `order`, whatever the order in which it ends."""
+        waiting = iter(order)
+        upcoming = next(waiting, None)
+        try:
+            for plan, outcome in self._outcomes(todo):
+                ready[plan] = self.judged(plan, todo[plan], outcome)
+                while upcoming is not None and upcoming in ready:
+                    self._keep(ready.pop(upcoming))
+                    upcoming = next(waiting, None)
+        finally:
+            for plan in order:
+                if plan in ready:
+                    self._keep(ready[plan])
+            self._flush()
+
+    def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
+        if not todo:
+            return
+        ids = list(todo)
+        left = max(len(todo), (self._progress.expected or 0) - self._progress.done)
+        outcomes = self._executor.run(list(todo.values()), left)
+        while True:
+            with self._interrupts.allowed():
+                item = next(outcomes, None)
+            if item is None:
+                return
+            yield ids[item[0]], item[1]
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        self._by_id[evaluation["id"]] = evaluation
+        self._pending.append(evaluation)
+        progress = self._progress
+        if evaluation["simulated"] or evaluation.get("refused") or evaluation.get("failed"):
+            progress.done += 1
+        else:
+            progress.ruled_out += 1
+        if evaluation["feasible"]:
+            progress.feasible += 1
+            self._front.add(self._costs(evaluation))
+            progress.front = len(self._front.costs)
+        progress.elapsed_s = time.monotonic() - self._started
+        progress.workers = self._executor.workers
+        if len(self._pending) >= 10:
+            self._flush()
+        self._show(progress)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self._keeper.append(pending)
+
+    def _costs(self, evaluation: Evaluation) -> tuple[float, ...]:
+        return tuple(objective.cost(evaluation["metrics"]) for objective in self._space.objectives)
+
+
+class Identity:
+    """Which combinations are the same plan: an id that depends on all that its metrics depend on."""
+
+    def __init__(self, space: Space, evaluator: Evaluator) -> None:
+        self._space = space
+        self._context = content_id(
+            space.model, space.workload, space.seed, evaluator.request_slo, space.prices, space.coefficients
+        )
+
+    def of(self, choice: Choice) -> tuple[str, Parameters]:
+        """(id, canonical parameters) of a combination."""
+        parameters = canonical(self._space.parameters(choice))
+        return content_id(self._context, parameters), parameters
+
+
+def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
+    """The method that `space` asks for, and how many simulations it will take at most.
+
+    `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
+    """
+    total = count_plans(space, identity, evaluator) if space.size <= SMALL else None
+    name = space.method
+    if name == "auto":
+        name = "exhaustive" if total is not None and total <= space.budget else "nsga2"
+    most = space.budget if total is None else min(total, space.budget)
+    if name == "exhaustive":
+        from planner.search.exhaustive import Exhaustive
+
+        return Exhaustive(space.shape), space.size if total is None else total
+    if name == "random":
+        from planner.search.random_sampling import RandomSampling
+
+        return RandomSampling(space.shape, space.seed), most
+    from planner.search.nsga2 import NSGA2
+
+    ordered = [variable.ordered for variable in space.variables]
+    return NSGA2(space.shape, ordered, len(space.objectives), space.seed), most
+
+
+def count_plans(space: Space, identity: Identity, evaluator: Evaluator) -> int:
+    """How many different deployments `space` holds that their parameters alone do not rule out."""
+    static = [constraint for constraint in space.constraints if constraint.metric in STATIC_METRICS]
+    plans = set()
+    for choice in space.choices():
+        plan, parameters = identity.of(choice)
+        if plan not in plans and judge(static, evaluator.static_metrics(parameters))[1] is None:
+            plans.add(plan)
+    return len(plans)
+
+
+def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
+    """Ids of the feasible plans that no other dominates, best first objective first."""
+    feasible = [evaluation for evaluation in evaluations if evaluation["feasible"]]
+    if not feasible:
+        return []
+    costs = np.array([[o.cost(e["metrics"]) for o in space.objectives] for e in feasible], dtype=np.float64)
+    return [feasible[position]["id"] for position in front_order(costs)]
+
+
+def outcome_of(evaluation: Evaluation) -> Outcome:
+    """The outcome that an evaluation was made of."""
+    return Outcome(
+        metrics=evaluation["metrics"],
+        saturation=evaluation.get("saturation"),
+        refused=evaluation["why_not"] if evaluation.get("refused") else None,
+    )
+
+
+def _evaluation(
+    plan: str, parameters: Parameters, metrics: dict[str, float], violation: float, why_not: str | None, simulated: bool
+) -> Evaluation:
+    return {
+        "id": plan,
+        "parameters": parameters,
+        "simulated": simulated,
+        "feasible": why_not is None,
+        "why_not": why_not,
+        "violation": violation,
+        "saturation": None,
+        "metrics": metrics,
+    }
