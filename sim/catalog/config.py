@@ -335,7 +335,8 @@ def _checkpoint_format(settings: Config, reader: _Reader) -> tuple[str, int]:
     if method in ("awq", "gptq", "auto-round", "bitsandbytes", "auto_awq"):
         bits = settings.get("bits", settings.get("w_bit", 4 if settings.get("load_in_8bit") is not True else 8))
         group = settings.get("group_size", settings.get("q_group_size", 128))
-        return ("int8" if bits == 8 else "int4"), group if isinstance(group, int) and group > 0 else 0
+        four = "awq" if "awq" in method else "int4"
+        return ("int8" if bits == 8 else four), group if isinstance(group, int) and group > 0 else 0
     if method == "modelopt":
         algorithm = str(settings.get("quant_algo", "")).upper()
         return ("nvfp4" if "FP4" in algorithm else "fp8"), 0

@@ -37,11 +37,19 @@ def _by_form() -> dict[str, str]:
     return forms
 
 
+def _config_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The config of a data file: its own, over that of its `base` (a quantised variant states what differs)."""
+    if "base" not in entry:
+        return dict(entry["config"])
+    base, own = _config_of(_entries()[entry["base"]]), entry["config"]
+    return {**{key: value for key, value in base.items() if key != "quantization_config"}, **own}
+
+
 @cache
 def _from_catalog(repo: str) -> ModelSpec:
     entry = _entries()[repo]
     return spec_from_config(
-        entry["config"],
+        _config_of(entry),
         name=repo,
         field="model",
         published_parameters=entry["published_parameters"],

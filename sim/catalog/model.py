@@ -210,11 +210,16 @@ class ModelSpec:
         return weight_format(self.dtype)
 
     def weight_bytes_by_part(self, tp: int = 1, quantization: str | None = None) -> dict[str, int]:
-        """Bytes of weights on one GPU by part, scales included."""
-        return {
-            part: round(count * self.format_of_part(part, quantization).bytes_per_parameter)
-            for part, count in self.parameters_by_part(tp).items()
-        }
+        """Bytes of weights on one GPU by part, scales and padding included."""
+        size: dict[str, float] = {}
+        for gemm, count in self.gemm_counts(tp):
+            stored = self.format_of_part(gemm.part, quantization)
+            k = -(-gemm.k // stored.k_multiple) * stored.k_multiple
+            size[gemm.part] = size.get(gemm.part, 0.0) + count * gemm.n * k * stored.bytes_per_parameter
+        parameters = self.parameters_by_part(tp)
+        for part in ("norms", "vision"):
+            size[part] = parameters.get(part, 0) * self.format_of_part(part, quantization).bytes_per_parameter
+        return {part: round(total) for part, total in size.items() if total}
 
     def weight_bytes_per_gpu(self, tp: int = 1, quantization: str | None = None) -> int:
         """Bytes of weights on one GPU, scales included."""
