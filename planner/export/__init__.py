@@ -1,0 +1,90 @@
+"""Plans as files for real systems. One exporter a file; `TARGETS` names them."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planner.export.vllm_serve import parse_serve_command
+from sim.errors import InputError
+
+if TYPE_CHECKING:
+    from planner.export._base import Exporter, SimulatedPlan
+
+__all__ = ["TARGETS", "export_plans", "load_exporter", "parse_serve_command"]
+
+TARGETS = {
+    "vllm": "planner.export.vllm:VllmExporter",
+}
+
+
+def load_exporter(target: str) -> Exporter:
+    """The exporter of `target`. Raises InputError for an unknown one, naming the nearest."""
+    if target not in TARGETS:
+        near = difflib.get_close_matches(target, TARGETS, 1, 0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InputError("--target", f"must be one of {', '.join(TARGETS)}, got {target!r}{hint}")
+    module, _, name = TARGETS[target].partition(":")
+    exporter: Exporter = getattr(import_module(module), name)()
+    return exporter
+
+
+def export_plans(run_dir: str | Path, top_k: int, out_dir: str | Path, target: str = "vllm") -> list[Path]:
+    """Write the run's `top_k` best plans for `target`, one folder `N-ID` each under `out_dir`; returns the folders.
+
+    The order is the report's: the recommended plan first. Plans that differ in nothing that was asked about count
+    once. A plan that the target cannot express is left out, the others are written, and then InputError is raised
+    with its reason. InputError also where the run has no feasible plan.
+    """
+    exporter = load_exporter(target)
+    if top_k < 1:
+        raise InputError("--top-k", f"must be at least 1, got {top_k}")
+    folders, refusals = [], []
+    for plan in _best(Path(run_dir), top_k):
+        try:
+            files = exporter.files(plan)
+        except InputError as error:
+            refusals.append(error)
+            continue
+        folder = Path(out_dir) / f"{plan.rank}-{plan.id}"
+        _write(folder, files)
+        folders.append(folder)
+    if refusals:
+        first = refusals[0]
+        others = f" ({len(refusals) - 1} more plans likewise)" if len(refusals) > 1 else ""
+        written = f"; written: {', '.join(folder.name for folder in folders)}" if folders else ""
+        raise InputError(first.field, f"{first.problem}{others}{written}")
+    return folders
+
+
+def _best(run_dir: Path, count: int) -> list[SimulatedPlan]:
+    from planner.documents import parse_yaml
+    from planner.export._base import SimulatedPlan
+    from planner.plan import parse_plan
+    from planner.report import verdict
+    from planner.store import PLANS, load_run
+
+    run = load_run(run_dir)
+    chosen = [plan for plan, _ in verdict.distinct(run, verdict.front(run))][:count]
+    if not chosen:
+        raise InputError(str(run_dir), "has no feasible plan to export; `planner show` says what comes nearest")
+    plans = []
+    for rank, evaluation in enumerate(chosen, start=1):
+        path = run_dir / PLANS / f"{evaluation['id']}.yaml"
+        if not path.is_file():
+            raise InputError(str(path), "is missing from the run directory")
+        text = path.read_text(encoding="utf-8")
+        plan = parse_plan(parse_yaml(text), path.parent)
+        plans.append(SimulatedPlan(evaluation["id"], rank, run.name, plan, evaluation["metrics"], text))
+    return plans
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8", newline="\n")
+        if name.endswith(".sh"):
+            path.chmod(0o755)

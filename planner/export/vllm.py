@@ -1,0 +1,105 @@
+"""Target `vllm`: the command that serves a plan, the one that measures it, and what to expect of it."""
+
+from __future__ import annotations
+
+from planner.export._base import Exporter, SimulatedPlan
+from planner.export.nginx import METHODS, nginx_config
+from planner.export.vllm_bench import RESULT_FILE, bench_for, bench_script
+from planner.export.vllm_serve import scheduling_policy, serve_script
+from planner.report import names
+
+# Metric of the simulation -> key in the result file of `vllm bench serve`.
+RESULT_KEYS = {
+    "ttft_mean_ms": "mean_ttft_ms",
+    "ttft_p50_ms": "median_ttft_ms",
+    "ttft_p90_ms": "p90_ttft_ms",
+    "ttft_p99_ms": "p99_ttft_ms",
+    "tpot_mean_ms": "mean_tpot_ms",
+    "tpot_p99_ms": "p99_tpot_ms",
+    "itl_mean_ms": "mean_itl_ms",
+    "e2e_mean_ms": "mean_e2el_ms",
+    "e2e_p99_ms": "p99_e2el_ms",
+    "requests_per_s": "request_throughput",
+    "output_tokens_per_s": "output_throughput",
+    "total_tokens_per_s": "total_token_throughput",
+    "goodput_rps": "request_goodput",
+}
+
+
+class VllmExporter(Exporter):
+    """Plain vLLM: `serve.sh`, `bench.sh`, `plan.yaml`, `README.md`, and `nginx.conf` where requests are spread."""
+
+    name = "vllm"
+
+    def files(self, plan: SimulatedPlan) -> dict[str, str]:
+        scheduling_policy(plan)
+        spread = _router(plan)
+        bench = bench_for(plan)
+        files = {
+            "serve.sh": serve_script(plan),
+            "bench.sh": bench_script(plan, bench, _gateway_remarks(plan)),
+            "plan.yaml": plan.text,
+            **bench.files,
+        }
+        if spread == "nginx":
+            files["nginx.conf"] = nginx_config(plan)
+        return {**files, "README.md": _readme(plan, spread, files)}
+
+
+def _router(plan: SimulatedPlan) -> str:
+    """What stands before the replicas: "" | "nginx" | "llm-d". Raises InputError where nothing routes like that."""
+    admission, routing = plan.policy("admission"), plan.policy("routing")
+    if admission != "always-admit":
+        hint = "; the target llm-d has it" if admission == "probabilistic" else ""
+        raise plan.refuse("admission", f"{admission} has no counterpart in vLLM, which admits every request{hint}")
+    if int(plan.deployment["replicas"]) == 1:
+        return ""
+    if routing in METHODS:
+        return "nginx"
+    if routing == "weighted":
+        return "llm-d"
+    raise plan.refuse("routing", f"{routing} exists in the simulator only")
+
+
+def _gateway_remarks(plan: SimulatedPlan) -> list[str]:
+    if plan.deployment["gateway"] == "none":
+        return []
+    return [
+        "The simulation includes the latency of a gateway (llm-d); give its address as the first argument, or expect",
+        "a lower TTFT from the engine alone.",
+    ]
+
+
+def _readme(plan: SimulatedPlan, router: str, files: dict[str, str]) -> str:
+    deployment = plan.deployment
+    steps = ["`./serve.sh` starts the engines; wait until each answers on `/health`."]
+    if router == "nginx":
+        steps.append('`nginx -c "$PWD/nginx.conf"` spreads the requests over them on port 8000.')
+    if router == "llm-d":
+        steps.append("Put the llm-d router in front (`planner export --target llm-d` writes its configuration).")
+    address = " ADDRESS_OF_THE_GATEWAY" if router == "llm-d" or deployment["gateway"] != "none" else ""
+    steps.append(f"`./bench.sh{address}` sends the workload and writes `{RESULT_FILE}`.")
+    steps.append("Compare with the table; the keys are those of the result file.")
+    rows = [
+        f"| {names.metric_name(metric)} | `{key}` | {names.measure(metric, plan.metrics[metric])} |"
+        for metric, key in RESULT_KEYS.items()
+        if metric in plan.metrics and plan.metrics[metric] == plan.metrics[metric]
+    ]
+    return "\n".join(
+        [
+            f"# Plan {plan.id} of {plan.run_name}",
+            "",
+            f"{plan.served_model} on {deployment['gpu']}, {deployment['replicas']} replicas of "
+            f"TP={deployment['tensor_parallel_size']}, vLLM {deployment['engine_version']}.",
+            "",
+            *(f"{number}. {step}" for number, step in enumerate(steps, start=1)),
+            "",
+            "| expected | key | simulated |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "Files: " + ", ".join(f"`{name}`" for name in files) + ".",
+            "`planner simulate plan.yaml` gives the simulated numbers again.",
+            "",
+        ]
+    )
