@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -17,8 +18,9 @@ MANIFEST = "run.json"
 EVALUATIONS = "evaluations.jsonl"
 FRONT = "front.json"
 FRONT_CSV = "front.csv"
+PICTURE = "pareto.png"
 PLANS = "plans"
-OWN_FILES = (MANIFEST, EVALUATIONS, FRONT, FRONT_CSV, "pareto.png", "report.html")
+OWN_FILES = (MANIFEST, EVALUATIONS, FRONT, FRONT_CSV, PICTURE, "report.html")
 
 
 @dataclass(slots=True)
@@ -164,8 +166,8 @@ class RunStore:
         self._file.write("".join(to_line(evaluation) for evaluation in evaluations))
         self._file.flush()
 
-    def finish(self, run: Run, plans: Mapping[str, str]) -> None:
-        """Write the final files of `run`; `plans` maps the ids of plans to the text of their plan.yaml."""
+    def finish(self, run: Run, plans: Mapping[str, str], picture: bytes | None = None) -> None:
+        """Write the final files of `run`: `plans` maps ids to the text of plan.yaml, `picture` is pareto.png."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -178,6 +180,8 @@ class RunStore:
             write_atomically(self.path / PLANS / f"{plan}.yaml", text)
         write_atomically(self.path / FRONT, to_json(front_document(run)))
         write_atomically(self.path / FRONT_CSV, front_table(run))
+        if picture is not None:
+            write_atomically(self.path / PICTURE, picture)
         self.write_manifest(run.manifest)
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
@@ -228,8 +232,6 @@ def front_document(run: Run) -> dict[str, Any]:
 
 def front_table(run: Run) -> str:
     """The content of `front.csv`: a row a plan; id, parameters, then metrics."""
-    import io
-
     rows = run.front_evaluations()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -270,12 +272,12 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Put `text` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Put `content` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -142,7 +143,7 @@ def _start(workers: int) -> None:
         address="local",
         num_cpus=workers,
         include_dashboard=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
         log_to_driver=False,
         configure_logging=True,
         object_store_memory=256 * 1024 * 1024,

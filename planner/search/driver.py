@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from planner.goals import STATIC_METRICS, judge
 from planner.interrupts import Interrupts
 from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
-from planner.search.pareto import front_order, non_dominated
+from planner.search.pareto import front_order
 from planner.space import Space
 
 Evaluation = dict[str, Any]
@@ -91,7 +90,6 @@ class Search:
         self._interrupts = interrupts or Interrupts()
         self._identity = Identity(space, evaluator)
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
-        self._pending: list[Evaluation] = []
         self._progress = Progress(workers=executor.workers)
         self._front = _Front()
         self._started = time.monotonic()
@@ -110,8 +108,6 @@ class Search:
                     self._evaluate(choices, budget, method)
         except KeyboardInterrupt:
             interrupted = True
-        finally:
-            self._flush()
         covered = method.name == "exhaustive" or (method.name == "random" and complete)
         exact = covered and not interrupted and not any(e.get("failed") for e in self._by_id.values())
         return Found(list(self._by_id.values()), exact, interrupted, method.name)
@@ -119,20 +115,20 @@ class Search:
     def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
         """Evaluate what is new among `choices` as far as the budget goes, and tell the method about all of them."""
         plans = [self._identity.of(choice) for choice in choices]
-        new = {plan: parameters for plan, parameters in plans if plan not in self._by_id}
         ready: dict[str, Evaluation] = {}
         todo: dict[str, Parameters] = {}
-        for plan, parameters in new.items():
-            evaluation = self._without_simulation(plan, parameters)
-            if evaluation is not None:
-                ready[plan] = evaluation
-            else:
-                todo[plan] = parameters
         room = budget - self._progress.done
-        within = set(itertools.islice((p for p in new if p in todo or ready[p]["simulated"]), int(min(room, len(new)))))
-        todo = {plan: parameters for plan, parameters in todo.items() if plan in within}
-        order = [plan for plan in new if plan in todo or (plan in ready and (plan in within or plan not in within))]
-        self._collect(order, ready, todo)
+        for plan, parameters in {p: q for p, q in plans if p not in self._by_id}.items():
+            evaluation = self._without_simulation(plan, parameters)
+            if evaluation is None or not _is_ruled_out(evaluation):
+                room -= 1
+            if room < 0:
+                break
+            if evaluation is None:
+                todo[plan] = parameters
+            else:
+                ready[plan] = evaluation
+        self._collect(ready, todo)
         if all(plan in self._by_id for plan, _ in plans):
             evaluations = [self._by_id[plan] for plan, _ in plans]
             costs = np.array([self._costs(evaluation) for evaluation in evaluations], dtype=np.float64)
@@ -152,8 +148,8 @@ class Search:
     def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
         """The evaluation that `outcome` makes under the space's constraints."""
         if outcome.refused is not None or outcome.failed is not None:
-            why_not = outcome.refused or f"the simulation failed: {outcome.failed}"
-            evaluation = _evaluation(plan, parameters, outcome.metrics, math.inf, why_not, simulated=False)
+            reason = outcome.refused or f"the simulation failed: {outcome.failed}"
+            evaluation = _evaluation(plan, parameters, outcome.metrics, math.inf, reason, simulated=False)
             evaluation["refused" if outcome.refused else "failed"] = True
             return evaluation
         violation, why_not = judge(self._space.constraints, outcome.metrics)
@@ -164,21 +160,23 @@ class Search:
         evaluation["saturation"] = outcome.saturation
         return evaluation
 
-    def _collect(self, order: Sequence[str], ready: dict[str, Evaluation], todo: dict[str, Parameters]) -> None:
-        """Evaluate `todo` and keep everything in `order`, whatever the order in which it ends."""
-        waiting = iter(order)
-        upcoming = next(waiting, None)
+    def _collect(self, ready: dict[str, Evaluation], todo: dict[str, Parameters]) -> None:
+        """Keep what is ready, then what `todo` turns out to be, in order whatever the order in which it ends."""
+        for evaluation in ready.values():
+            self._keep(evaluation)
+        ended: dict[str, Evaluation] = {}
+        order = iter(todo)
+        upcoming = next(order, None)
         try:
             for plan, outcome in self._outcomes(todo):
-                ready[plan] = self.judged(plan, todo[plan], outcome)
-                while upcoming is not None and upcoming in ready:
-                    self._keep(ready.pop(upcoming))
-                    upcoming = next(waiting, None)
+                ended[plan] = self.judged(plan, todo[plan], outcome)
+                while upcoming in ended:
+                    self._keep(ended.pop(upcoming))
+                    upcoming = next(order, None)
         finally:
-            for plan in order:
-                if plan in ready:
-                    self._keep(ready[plan])
-            self._flush()
+            for plan in todo:
+                if plan in ended:
+                    self._keep(ended[plan])
 
     def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
@@ -195,26 +193,20 @@ class Search:
 
     def _keep(self, evaluation: Evaluation) -> None:
         self._by_id[evaluation["id"]] = evaluation
-        self._pending.append(evaluation)
+        if evaluation["id"] not in self._known:
+            self._keeper.append([evaluation])
         progress = self._progress
-        if evaluation["simulated"] or evaluation.get("refused") or evaluation.get("failed"):
-            progress.done += 1
-        else:
+        if _is_ruled_out(evaluation):
             progress.ruled_out += 1
+        else:
+            progress.done += 1
         if evaluation["feasible"]:
             progress.feasible += 1
             self._front.add(self._costs(evaluation))
             progress.front = len(self._front.costs)
         progress.elapsed_s = time.monotonic() - self._started
         progress.workers = self._executor.workers
-        if len(self._pending) >= 10:
-            self._flush()
         self._show(progress)
-
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, []
-        if pending:
-            self._keeper.append(pending)
 
     def _costs(self, evaluation: Evaluation) -> tuple[float, ...]:
         return tuple(objective.cost(evaluation["metrics"]) for objective in self._space.objectives)
@@ -277,6 +269,11 @@ def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
         return []
     costs = np.array([[o.cost(e["metrics"]) for o in space.objectives] for e in feasible], dtype=np.float64)
     return [feasible[position]["id"] for position in front_order(costs)]
+
+
+def _is_ruled_out(evaluation: Evaluation) -> bool:
+    """Whether a plan's parameters alone said that it breaks a constraint, so that it was never tried."""
+    return not (evaluation["simulated"] or evaluation.get("refused") or evaluation.get("failed"))
 
 
 def outcome_of(evaluation: Evaluation) -> Outcome:

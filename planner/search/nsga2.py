@@ -77,8 +77,8 @@ def _algorithm(population: int) -> Any:
         MixedVariableMating,
         MixedVariableSampling,
     )
-    from pymoo.operators.selection.tournament import TournamentSelection
     from pymoo.core.termination import NoTermination
+    from pymoo.operators.selection.tournament import TournamentSelection
 
     distinct = MixedVariableDuplicateElimination()
     return PymooNSGA2(

@@ -1,0 +1,158 @@
+"""One `planner search`, from a space to its run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner.evaluate import Evaluator, make_evaluator, plan_of
+from planner.executors import make_executor
+from planner.interrupts import Interrupts
+from planner.parameters import content_id
+from planner.plan import dump_plan
+from planner.search.driver import Evaluation, Found, Progress, Search, front_of
+from planner.space import Space
+from planner.store import Run, RunStore, claim_directory, read_evaluations, read_manifest
+from sim.errors import InputError
+from sim.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Where a search writes and who evaluates; nothing here changes what it finds."""
+
+    out: Path
+    overwrite: bool = False
+    resume: bool = False
+    executor: str | None = None  # None: as the space says
+    workers: int | None = None  # None: one per processor
+
+
+def search(space: Space, options: SearchOptions, show: Callable[[Progress], None] = lambda progress: None) -> Run:
+    """Search `space`, keep everything in `options.out`, and return the run.
+
+    An interrupt ends the search early: the run then holds what was evaluated and `manifest["interrupted"]` is True.
+    Raises InputError for what is wrong with the space or the directory, before anything is written.
+    """
+    claim_directory(options.out, overwrite=options.overwrite, resume=options.resume)
+    started = time.monotonic()
+    evaluator = make_evaluator(space)
+    manifest = _manifest(space, evaluator)
+    known = _known(options, manifest["context"]) if options.resume else {}
+    store = RunStore(options.out)
+    with Interrupts() as interrupts:
+        store.start(manifest, keep_evaluations=bool(known))
+        executor = make_executor(options.executor or space.executor, evaluator, options.workers)
+        try:
+            found = Search(space, evaluator, executor, store, known, show, interrupts).run()
+            manifest["executor"] = {"name": executor.name, "workers": executor.workers}
+        finally:
+            executor.close()
+            store.close()
+        run = _run(space, options.out, manifest, found, time.monotonic() - started)
+        by_id = run.by_id()
+        plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
+        store.finish(run, plans, _picture(run))
+    return run
+
+
+def _picture(run: Run) -> bytes | None:
+    """The Pareto plot; None where nothing was simulated."""
+    if not any(evaluation["simulated"] for evaluation in run.evaluations):
+        return None
+    from planner.report.pareto import pareto_figure, png
+
+    return png(pareto_figure(run))
+
+
+def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_time_s: float) -> Run:
+    front = front_of(found.evaluations, space)
+    manifest.update(
+        status="interrupted" if found.interrupted else "done",
+        interrupted=found.interrupted,
+        method=found.method,
+        exact=found.exact,
+        **_counts(found.evaluations),
+        front=len(front),
+        wall_time_s=round(wall_time_s, 3),
+    )
+    return Run(
+        name=space.name,
+        space=space.document,
+        objectives=[(objective.metric, objective.sense) for objective in space.objectives],
+        constraints=[(c.metric, c.operator, c.limit) for c in space.constraints],
+        evaluations=found.evaluations,
+        front=front,
+        exact=found.exact,
+        manifest=manifest,
+        path=out,
+    )
+
+
+def _counts(evaluations: list[Evaluation]) -> dict[str, int]:
+    """How many plans ended how; the kinds add up to `candidates`."""
+    simulated = sum(evaluation["simulated"] for evaluation in evaluations)
+    refused = sum(bool(evaluation.get("refused")) for evaluation in evaluations)
+    failed = sum(bool(evaluation.get("failed")) for evaluation in evaluations)
+    return {
+        "candidates": len(evaluations),
+        "evaluations": simulated,
+        "ruled_out": len(evaluations) - simulated - refused - failed,
+        "refused": refused,
+        "failed": failed,
+        "feasible": sum(evaluation["feasible"] for evaluation in evaluations),
+    }
+
+
+def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
+    """What is known of a run before it starts."""
+    import numpy
+
+    from sim.version import engine_mode
+
+    coefficients = evaluator.coefficients
+    return {
+        "name": space.name,
+        "status": "running",
+        "space": space.document,
+        "objectives": [(objective.metric, objective.sense) for objective in space.objectives],
+        "constraints": [(c.metric, c.operator, c.limit) for c in space.constraints],
+        "combinations": space.size,
+        "seed": space.seed,
+        "coefficients": coefficients.name if coefficients is not None else "default",
+        "versions": {
+            "planner": __version__,
+            "engine": engine_mode(),
+            "python": platform.python_version(),
+            "numpy": numpy.__version__,
+        },
+        "context": context_of(evaluator),
+    }
+
+
+def context_of(evaluator: Evaluator) -> str:
+    """A digest of what all metrics depend on beside the candidate: equal digests, interchangeable evaluations."""
+    import numpy as np
+
+    parts: list[Any] = [evaluator.seed, __version__, repr(evaluator.model), repr(evaluator.coefficients)]
+    for field in dataclasses.fields(evaluator.workload):
+        value = getattr(evaluator.workload, field.name)
+        content = hashlib.sha256(value.tobytes()).hexdigest() if isinstance(value, np.ndarray) else repr(value)
+        parts.append((field.name, content))
+    return content_id(*parts)
+
+
+def _known(options: SearchOptions, context: str) -> dict[str, Evaluation]:
+    """The evaluations of the run to resume, by id; those that failed are tried again."""
+    if not options.out.exists() or not any(options.out.iterdir()):
+        return {}
+    if read_manifest(options.out).get("context") != context:
+        problem = "holds a run of another model, workload, coefficient set or version; use --overwrite or another --out"
+        raise InputError("--resume", f"{options.out} {problem}")
+    return {e["id"]: e for e in read_evaluations(options.out) if not e.get("failed")}
