@@ -242,7 +242,7 @@ def _check_end(spec: WorkloadSpec, field: str) -> None:
         if not isinstance(spec, TraceSpec):
             raise InputError(f"{field}.arrival", "is required: {process, rate_rps}, or process closed with users")
     elif arrival.process == "closed":
-        if spec.num_requests is None:
+        if spec.num_requests is None and not isinstance(spec, TraceSpec):
             raise InputError(
                 f"{field}.num_requests", "is required with process closed (time_limit_s may end it sooner)"
             )

@@ -154,9 +154,10 @@ class Empirical(_Clipped):
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
         lengths = sorted(self.histogram)
         cumulative = np.cumsum([self.histogram[length] for length in lengths])
-        return np.take(
-            np.asarray(lengths, np.float64), np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
-        )
+        values = np.asarray(lengths, np.float64)
+        picks = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
+        drawn: Draws = values[np.minimum(picks, len(values) - 1)]
+        return drawn
 
 
 _KINDS = ("constant", "normal", "lognormal", "exponential", "uniform", "pareto-lognormal", "empirical")
