@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sim.catalog import GPUSpec, load_gpu
 from sim.catalog.weights import weight_format
 from sim.errors import InputError
+from sim.latency.step_time import PREFILL_TILE_ROWS
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, str]
@@ -90,7 +91,7 @@ def least_squares_fit(
         p.name for p, u in zip(parameters, result.x, strict=True) if (u < 1e-3 and p.low > 0) or u > 1 - 1e-3
     ]
     return KernelFit(
-        {p.name: float(f"{v:.4g}") for p, v in zip(parameters, values, strict=True)},
+        {p.name: float(f"{v:.4g}") if v > 1e-6 else 0.0 for p, v in zip(parameters, values, strict=True)},
         len(measured),
         float(np.median(np.abs(error))),
         float(np.quantile(np.abs(error), 0.9)),
@@ -99,9 +100,9 @@ def least_squares_fit(
     )
 
 
-def both(first: Floats, second: Floats) -> Floats:
-    """As sim.latency.kernels.both, on arrays."""
-    return (first**4 + second**4) ** 0.25
+def overlapped(first: Floats, second: Floats, loss: float) -> Floats:
+    """As sim.latency.kernels.overlapped, on arrays."""
+    return np.maximum(first, second) + loss * np.minimum(first, second)
 
 
 def column(rows: Sequence[Row], name: str) -> Floats:
@@ -136,12 +137,15 @@ def fit_gemm(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
         Parameter("compute", 0.7, 0.05, 1.0),
         Parameter("bandwidth", 0.8, 0.1, 1.0),
         Parameter("launch_us", 4.0, 0.0, 30.0),
+        Parameter("overlap_loss", 0.1, 0.0, 1.0),
     )
-    return least_squares_fit(parameters, lambda v: v[2] + both(memory / v[1], compute / v[0]), us)
+    fit = least_squares_fit(parameters, lambda v: v[2] + overlapped(memory / v[1], compute / v[0], v[3]), us)
+    fit.values.update(activation_passes=1.0, expert_us=0.0)
+    return fit
 
 
 def fit_moe(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
-    """The same of grouped GEMMs, with the rows that each expert's tile is padded by. Only tensor-parallel rows."""
+    """The same of the grouped GEMMs of a mixture layer, from the rows without expert parallelism."""
     base = "fp8" if fmt == "fp8_block" else fmt
     rows = [row for row in rows if float(row["moe_ep"] or 1) == 1]
     tokens, hidden, inter, topk, experts, tp = (
@@ -153,17 +157,19 @@ def fit_moe(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
     per_expert = 3 * hidden * width
     read = touched * per_expert * weight_format(base).bytes_per_parameter
     moved = tokens * topk * (2 * hidden + 3 * width) * 2
-    memory = (read + moved) / gpu.memory_bandwidth_bytes_per_s * 1e6
     row_us = 2 * per_expert / _peak(gpu, base) * 1e6
     parameters = (
         Parameter("compute", 0.4, 0.05, 1.0),
         Parameter("bandwidth", 0.7, 0.1, 1.0),
         Parameter("launch_us", 20.0, 0.0, 120.0),
-        Parameter("tile_rows", 16.0, 0.0, 128.0),
+        Parameter("overlap_loss", 0.1, 0.0, 0.3),
+        Parameter("activation_passes", 1.5, 1.0, 4.0),
+        Parameter("expert_us", 0.1, 0.0, 2.0),
     )
 
     def predict(v: Floats) -> Floats:
-        return v[2] + both(memory / v[1], (tokens * topk + touched * v[3]) * row_us / v[0])
+        memory = (read + v[4] * moved) / gpu.memory_bandwidth_bytes_per_s * 1e6
+        return v[2] + overlapped(memory / v[1] + touched * v[5], tokens * topk * row_us / v[0], v[3])
 
     return least_squares_fit(parameters, predict, us)
 
@@ -176,7 +182,7 @@ def fit_prefill(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:
     )
     us = column(rows, "latency_ms") * 1e3
     pairs = batch * (q * past + q * (q + 1) / 2)
-    ramp = batch * (past + q / 2)
+    tiles = batch * (past + q) * PREFILL_TILE_ROWS
     pair_us = 4 * heads * dim / gpu.bf16_flops_per_s * 1e6
     read = batch * (past + q) * kv_heads * dim * 4 / gpu.memory_bandwidth_bytes_per_s * 1e6
     parameters = (
@@ -184,11 +190,13 @@ def fit_prefill(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:
         Parameter("prefill_ramp_tokens", 200.0, 0.0, 2000.0),
         Parameter("launch_us", 8.0, 0.0, 60.0),
     )
-    return least_squares_fit(parameters, lambda v: v[2] + (pairs + v[1] * ramp) * pair_us / v[0] + read, us)
+    return least_squares_fit(parameters, lambda v: v[2] + (pairs + tiles + v[1] * batch * q) * pair_us / v[0] + read, us)
 
 
 def fit_decode(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:
-    """Bandwidth efficiency of decode attention, the cost of each (sequence, KV head), and the launch."""
+    """Bandwidth efficiency of decode attention, the cost of each (sequence, KV head), and the launch; from contexts of
+    256 tokens and more, as served."""
+    rows = [row for row in rows if float(row["past_kv"]) >= 255]
     batch, past, kv_heads, dim = (column(rows, name) for name in ("batch", "past_kv", "num_kv_heads", "head_dim"))
     us = column(rows, "latency_ms") * 1e3
     read = batch * (past + 1) * kv_heads * dim * 4

@@ -24,7 +24,9 @@ class GemmCoefficients:
     compute: float
     bandwidth: float
     launch_us: float
-    tile_rows: float = 0.0  # of grouped GEMMs: rows that each expert's tile is padded by, on average
+    overlap_loss: float  # of the shorter of memory traffic and arithmetic, the share that adds to the longer
+    activation_passes: float  # how often the activations cross memory (grouped GEMMs also permute them)
+    expert_us: float  # of grouped GEMMs, for each expert that is touched: its tiles seldom fill a last wave of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class AttentionCoefficients:
     """Of the attention kernels, for one layer."""
 
     prefill_compute: float  # of the 16-bit peak, for long chunks
-    prefill_ramp_tokens: float  # a chunk of q tokens computes as many pairs as one of q + this many
+    prefill_ramp_tokens: float  # short chunks leave parts of the GPU idle: each new token costs this many more pairs
     decode_bandwidth: float
     decode_compute: float  # of the 16-bit peak; bounds MLA, where 128 heads share each latent
     launch_us: float
     tile_us: float  # for each decoding sequence and KV head
+    mixed_tile_rows: float  # query rows that one decode fills in a mixed batch: FlashAttention-2 pads it to a tile of
+    # 64 rows and reads the keys for every query head; FlashAttention-3 packs the heads of a group (0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,6 @@ def _build(cls: type[T], entry: Any, path: str) -> T:
     values: dict[str, Any] = {}
     for name in names:
         if name not in entry:
-            if name == "tile_rows":
-                continue
             raise InputError(f"{path}.{name}", "is missing")
         value = entry[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:

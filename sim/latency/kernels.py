@@ -1,21 +1,17 @@
 """How long one kernel takes, in microseconds: physics of the datasheet times an efficiency of at most one.
 
-Only + - * / and sqrt are used, which IEEE 754 rounds alike everywhere, so that a step takes the same picoseconds on
-every platform.
+Only + - * / and comparisons are used, which IEEE 754 rounds alike everywhere, so that a step takes the same
+picoseconds on every platform.
 """
 
 from __future__ import annotations
 
-from math import sqrt
-
 from sim.latency.coefficient_set import AllReduceCoefficients, GemmCoefficients
 
 
-def both(first: float, second: float) -> float:
-    """A little more than the larger of two overlapping times: (a^4 + b^4)^(1/4). Memory traffic and arithmetic of one
-    kernel overlap, though not perfectly where they are equal (the kernel tables show 5 to 15% there)."""
-    a, b = first * first, second * second
-    return sqrt(sqrt(a * a + b * b))
+def overlapped(first: float, second: float, loss: float) -> float:
+    """Two times that overlap: the larger one, and `loss` (0: perfectly, 1: not at all) of the smaller one."""
+    return first + loss * second if first > second else second + loss * first
 
 
 class GemmTime:
@@ -32,13 +28,15 @@ class GemmTime:
     ) -> None:
         effective = bytes_per_s * coefficients.bandwidth / 1e6
         self.launch_us: float = coefficients.launch_us
+        self.overlap_loss: float = coefficients.overlap_loss
         self.weights_us: float = weight_bytes / effective
-        self.activations_us: float = 2.0 * (n + k) / effective
+        self.activations_us: float = coefficients.activation_passes * 2.0 * (n + k) / effective
         self.compute_us: float = 2.0 * n * k / (flops_per_s * coefficients.compute / 1e6)
 
     def us(self, tokens: int) -> float:
         """Of `tokens` rows, at least 1."""
-        return self.launch_us + both(self.weights_us + tokens * self.activations_us, tokens * self.compute_us)
+        memory = self.weights_us + tokens * self.activations_us
+        return self.launch_us + overlapped(memory, tokens * self.compute_us, self.overlap_loss)
 
 
 def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> float:
@@ -53,8 +51,7 @@ def experts_touched(num_experts: int, experts_per_token: int, tokens: int) -> fl
 
 
 class GroupedGemmTime:
-    """Time of one mixture layer's routed experts on one GPU: the experts that are touched read their weights, and
-    each pads its rows to the kernel's tile."""
+    """Time of one mixture layer's routed experts on one GPU: the experts that are touched read their weights."""
 
     def __init__(
         self,
@@ -71,16 +68,17 @@ class GroupedGemmTime:
         self.num_experts: int = num_experts
         self.experts_per_token: int = experts_per_token
         self.launch_us: float = coefficients.launch_us
-        self.expert_us: float = weights_per_expert * bytes_per_weight / effective
-        self.activations_us: float = activation_bytes_per_token / effective
-        self.row_us: float = 2.0 * weights_per_expert / (flops_per_s * coefficients.compute / 1e6)
-        self.tile_rows: float = coefficients.tile_rows
+        self.overlap_loss: float = coefficients.overlap_loss
+        self.expert_us: float = weights_per_expert * bytes_per_weight / effective + coefficients.expert_us
+        self.activations_us: float = coefficients.activation_passes * activation_bytes_per_token / effective
+        flops = 2.0 * experts_per_token * weights_per_expert
+        self.token_us: float = flops / (flops_per_s * coefficients.compute / 1e6)
 
     def us(self, tokens: int) -> float:
         """Of `tokens` tokens, at least 1."""
         touched = experts_touched(self.num_experts, self.experts_per_token, tokens)
-        rows = tokens * self.experts_per_token + touched * self.tile_rows
-        return self.launch_us + both(touched * self.expert_us + tokens * self.activations_us, rows * self.row_us)
+        memory = touched * self.expert_us + tokens * self.activations_us
+        return self.launch_us + overlapped(memory, tokens * self.token_us, self.overlap_loss)
 
 
 class AllReduceTime:

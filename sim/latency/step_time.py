@@ -12,6 +12,7 @@ from sim.latency.kernels import AllReduceTime, GemmTime, GroupedGemmTime
 
 PS_PER_US = 1e6
 SAMPLER_PASSES = 4  # a row of logits is written, cast to 32 bit, normalised and searched
+PREFILL_TILE_ROWS = 64  # half a tile of 128 query rows is empty at the end of a chunk, on average
 MAX_GRAPH_TOKENS = 512  # vLLM's largest CUDA-graph capture size
 
 
@@ -122,6 +123,9 @@ class PhysicalStepTime(StepTime):
         pair = 2.0 * heads * (model.head_dim + model.v_head_dim)
         self._pair_ps: float = pair / (gpu.bf16_flops_per_s * attention.prefill_compute) * 1e12
         self._ramp: float = attention.prefill_ramp_tokens
+        mixed = max(read * 1e12, self._pair_ps * attention.mixed_tile_rows)
+        self._mixed_context_ps: int = max(self._context_ps, ceil(self._full_layers * mixed))
+        self._mixed_window_ps: int = max(self._window_context_ps, ceil(self._windowed_layers * mixed))
         self._kv_read_ps: float = kv_bytes / (bandwidth * attention.decode_bandwidth) * 1e12
         self._attention_us: float = self._layers * attention.launch_us
         self._tile_us: float = self._layers * attention.tile_us * model.kv_heads_per_gpu(tp)
@@ -194,13 +198,14 @@ class PhysicalStepTime(StepTime):
         rows = self._sampled_us.get(num_sampled)
         if rows is None:
             rows = self._row_us(num_sampled)
-        ramp = self._ramp * (prefill_context - 0.5 * prefill_tokens)
-        pairs = self._full_layers * (prefill_pairs + ramp)
+        extra = self._ramp * prefill_tokens + PREFILL_TILE_ROWS * prefill_context
+        pairs = self._full_layers * (prefill_pairs + extra)
         if self._windowed_layers:
-            pairs += self._windowed_layers * (prefill_window_pairs + min(ramp, self._ramp * prefill_tokens))
+            extra = self._ramp * prefill_tokens + PREFILL_TILE_ROWS * min(prefill_context, num_prefills * self.window)
+            pairs += self._windowed_layers * (prefill_window_pairs + extra)
         total = base + pairs * self._pair_ps + prefill_context * self._layers * self._kv_read_ps
         total += (rows + num_decodes * self._tile_us) * PS_PER_US
-        total += decode_context * self._context_ps + decode_window_context * self._window_context_ps
+        total += decode_context * self._mixed_context_ps + decode_window_context * self._mixed_window_ps
         engine = self._engine
         host = engine.host_step_us + (num_decodes + num_prefills) * engine.host_sequence_us
         return ceil(max(total, host * PS_PER_US) if self._async else total + host * PS_PER_US)
