@@ -12,7 +12,7 @@ from sim.engine.blocks import ContentPaths
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
 from sim.engine.replica import EngineConfig, Replica
 from sim.engine.requests import RequestTable
-from sim.engine.scheduling import PriorityScheduling, SchedulingPolicy, ShortestJobFirst
+from sim.engine.scheduling import Fcfs, PriorityScheduling, SchedulingPolicy, ShortestJobFirst
 from sim.engine.stats import bin_of
 from sim.workload._types import Workload
 from tests.oracle import OracleReplica
@@ -22,8 +22,8 @@ CASES = int(os.environ.get("DIFFERENTIAL_CASES", "2000"))
 CHUNKS = 20
 FAR = 1 << 60
 
-SCHEDULING: dict[str, SchedulingPolicy | None] = {
-    "fcfs": None,
+SCHEDULING: dict[str, SchedulingPolicy] = {
+    "fcfs": Fcfs(),
     "priority": PriorityScheduling(),
     "sjf": ShortestJobFirst(),
 }

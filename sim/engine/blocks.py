@@ -1,8 +1,8 @@
 """KV-cache blocks of one replica: the free queue, and a prefix cache kept as a radix tree of runs of blocks.
 
-Blocks that share their fate are one entry: a node of the tree is a run of cached blocks with the same holders, a number in
-the free queue is a run of blocks with nothing findable in them. Holders of a node hold its ancestors, and a run is freed
-and evicted from its end, so whatever is cached is a prefix of its path (docs/engine.md).
+Blocks that share their fate are one entry: a node of the tree is a run of cached blocks with the same holders, a
+number in the free queue is a run of blocks with nothing findable in them. Holders of a node hold its ancestors, and a
+run is freed and evicted from its end, so whatever is cached is a prefix of its path (docs/engine.md).
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class BlockPool:
         return node
 
     def _split(self, node: Node, num_blocks: int) -> Node:
-        """Split off the first `num_blocks` of a node as a new parent of the rest, which keeps its place in the queue."""
+        """Split off the first `num_blocks` of a node as a new parent of the rest, which keeps its place in the
+        queue.
+        """
         parent = node.parent
         assert parent is not None
         head = Node(parent, node.key, num_blocks, node.holders)

@@ -7,8 +7,8 @@ class PreemptionPolicy:
     """Chooses a victim. Subclass it to bring your own."""
 
     def victim(self, candidates: list[tuple[int, int, int]]) -> int:
-        """The position in `candidates` of the request to preempt; they are (priority, queue time in ps, request index) of the
-        running requests that may be preempted, in order of admission, at least one."""
+        """The position in `candidates` of the request to preempt; they are (priority, queue time in ps, request index)
+        of the running requests that may be preempted, in order of admission, at least one."""
         raise NotImplementedError
 
 

@@ -1,8 +1,9 @@
 """One replica: vLLM's V1 scheduler on one KV cache and one clock, with implicit decoding and fast-forward.
 
-docs/engine.md says rule by rule what it does. A decoding sequence is not touched by a step: it is a term in `_num_decodes`,
-`_context_offset` and `_block_phase`, and an entry in the heap of finish steps. A run of decode steps that nothing can
-interrupt but an arrival is one *run*, an arithmetic series of step times; an arrival cuts it at the next boundary.
+docs/engine.md says rule by rule what it does. A decoding sequence is not touched by a step: it is a term in
+`_num_decodes`, `_context_offset` and `_block_phase`, and an entry in the heap of finish steps. A run of decode steps
+that nothing can interrupt but an arrival is one *run*, an arithmetic series of step times; an arrival cuts it at the
+next boundary.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sim.engine.blocks import BlockPool, ContentPaths, Match, Node, Path
 from sim.engine.preemption import PreemptionPolicy, PreemptLast
 from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
 from sim.engine.requests import RequestTable
-from sim.engine.scheduling import SchedulingPolicy
+from sim.engine.scheduling import Fcfs, SchedulingPolicy
 from sim.engine.stats import ReplicaStats
 from sim.latency import StepTime
 
@@ -28,7 +29,7 @@ _PRIVATE: Final = 1 << 40  # keys of private content: above every interned key
 
 @dataclass(slots=True)
 class EngineConfig:
-    """What the scheduler of one replica is configured with; `scheduling` None is fcfs."""
+    """What the scheduler of one replica is configured with."""
 
     num_blocks: int
     block_size: int
@@ -38,7 +39,7 @@ class EngineConfig:
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
     long_prefill_token_threshold: int = 0
-    scheduling: SchedulingPolicy | None = None
+    scheduling: SchedulingPolicy = field(default_factory=Fcfs)
     preemption: PreemptionPolicy = field(default_factory=PreemptLast)
 
 
@@ -87,6 +88,7 @@ class Replica:
 
     def __init__(self, table: RequestTable, config: EngineConfig, step_time: StepTime, paths: ContentPaths) -> None:
         self.next_ps = NEVER  # the next boundary that needs attention
+        self.finished: list[int] | None = None  # where to note who finishes, if anybody wants to know
         self.stats: Final = ReplicaStats()
         self.pool: Final = BlockPool(config.num_blocks)
         self._table: Final = table
@@ -97,8 +99,8 @@ class Replica:
         self._private_path: dict[int, Path] = {}  # of requests that were preempted
         self._decode_cost: dict[int, tuple[int, int, int]] = {}
         self._window: Final = step_time.window
-        self._fcfs: Final = config.scheduling is None
-        self._waiting: Final[WaitingQueue] = FcfsQueue() if config.scheduling is None else KeyedQueue(config.scheduling)
+        self._fcfs: Final = isinstance(config.scheduling, Fcfs)
+        self._waiting: Final[WaitingQueue] = FcfsQueue() if self._fcfs else KeyedQueue(config.scheduling)
         self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []
         self._finishing: list[Sequence] = []  # their last token is made, or being made
@@ -171,7 +173,9 @@ class Replica:
         return len(self._waiting)
 
     def used_blocks(self, at_ps: int) -> int:
-        """Blocks held by running requests, after the boundaries strictly before `at_ps` (not before the last one handled)."""
+        """Blocks held by running requests, after the boundaries strictly before `at_ps` (not before the last one
+        handled).
+        """
         used = self.pool.num_blocks - self.pool.free
         if self._run_steps:
             used += self._blocks_of_run(self._steps_by(at_ps))
@@ -243,6 +247,8 @@ class Replica:
             self._release(sequence, tokens)
             table.finish_ps[index] = now
             stats.completed += 1
+            if self.finished is not None:
+                self.finished.append(index)
         self._finishing.clear()
 
     def _retire(self, step: int) -> None:
@@ -408,7 +414,8 @@ class Replica:
                 steps = fit
         return steps if steps > 1 else 1
 
-    # -- composition -----------------------------------------------------------------------------------------------------
+    # -- composition
+    # -----------------------------------------------------------------------------------------------------
 
     def _compose_something(self, now: int) -> int:
         """Compose with nothing executing: again at once if a composition did nothing but preempt."""
@@ -418,7 +425,9 @@ class Replica:
         return duration
 
     def _compose(self, now: int) -> int:
-        """Compose the next step; returns its duration, 0 if it schedules nothing or if it is a planned run of decodes."""
+        """Compose the next step; returns its duration, 0 if it schedules nothing or if it is a planned run of
+        decodes.
+        """
         step = self._composed + 1
         self._retire(step - 1)
         if self._window_heap:
@@ -434,12 +443,7 @@ class Replica:
             budget = self._schedule_running(step, need, budget, batch)
             paid = need = self._block_phase[step % config.block_size]
         steady = True
-        if (
-            len(self._waiting)
-            and not self._preempted_now
-            and budget > 0
-            and len(self._running) < config.max_num_seqs
-        ):
+        if len(self._waiting) and not self._preempted_now and budget > 0 and len(self._running) < config.max_num_seqs:
             self.pool.take(need - paid)
             paid = need
             steady = self._admit(budget, batch, now)
@@ -503,7 +507,9 @@ class Replica:
         return duration
 
     def _schedule_running(self, step: int, need: int, budget: int, batch: _Prefills) -> int:
-        """Schedule running requests, taking their blocks; returns the budget left. `need` blocks are for the decodes."""
+        """Schedule running requests, taking their blocks; returns the budget left. `need` blocks are for the
+        decodes.
+        """
         chunks: list[int] = []
         threshold = self._config.long_prefill_token_threshold
         size = self._config.block_size
@@ -651,7 +657,8 @@ class Replica:
         sequence.computed = cached
         self._take_chunk(sequence, chunk, batch)
 
-    # -- preemption --------------------------------------------------------------------------------------------------------
+    # -- preemption
+    # --------------------------------------------------------------------------------------------------------
 
     def _choose_victim(self) -> Sequence:
         table = self._table

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from typing import Final
 
-from sim.workload._types import Workload
+from sim.workload import Workload
+
+SERVED: Final = 0  # or on the way to it
+REJECTED: Final = 1  # longer than max_model_len, or than the KV cache
+SHED: Final = 2  # by admission
 
 
 class RequestTable:
@@ -12,14 +17,16 @@ class RequestTable:
 
     def __init__(self, workload: Workload) -> None:
         n = len(workload)
-        self.prompt_tokens: array[int] = array("q", workload.prompt_tokens.tolist())
-        self.output_tokens: array[int] = array("q", workload.output_tokens.tolist())
+        self.prompt_tokens: array[int] = array("q", workload.prompt_tokens.tobytes())
+        self.output_tokens: array[int] = array("q", workload.output_tokens.tobytes())
         self.priority: array[int] | None = (
-            None if workload.priority is None else array("q", workload.priority.tolist())
+            None if workload.priority is None else array("q", workload.priority.tobytes())
         )
-        self.content: array[int] = array("q", workload.content.tolist())
+        self.slo_class = workload.slo_class
+        self.slo_classes = workload.slo_classes
+        self.content: array[int] = array("q", workload.content.tobytes())
         self.contents = workload.contents
-        self.arrival_ps: array[int] = array("q", workload.arrival_ps.tolist())
+        self.arrival_ps: array[int] = array("q", workload.arrival_ps.tobytes())
         self.queue_ps: array[int] = array("q", [-1]) * n
         self.scheduled_ps: array[int] = array("q", [-1]) * n
         self.first_token_ps: array[int] = array("q", [-1]) * n
@@ -27,6 +34,13 @@ class RequestTable:
         self.cached_tokens: array[int] = array("i", [0]) * n
         self.preemptions: array[int] = array("i", [0]) * n
         self.replica: array[int] = array("i", [-1]) * n
+        self.outcome: array[int] = array("b", [SERVED]) * n
+        if workload.users:  # closed loop: they arrive when they arrive
+            self.arrival_ps = array("q", [-1]) * n
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    def class_name(self, index: int) -> str:
+        """The SLO class of a request."""
+        return self.slo_classes[0 if self.slo_class is None else int(self.slo_class[index])]

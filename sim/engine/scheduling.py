@@ -1,4 +1,4 @@
-"""Who of the waiting is next: scheduling policies other than fcfs. One needs only a `key`."""
+"""Who of the waiting is next: scheduling policies. One needs only a `key`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ class SchedulingPolicy:
 
     def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
         raise NotImplementedError
+
+
+class Fcfs(SchedulingPolicy):
+    """vLLM's default: in order of arrival. Here, and only here, the preempted go to the front of the queue."""
+
+    def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
+        return 0.0
 
 
 class PriorityScheduling(SchedulingPolicy):

@@ -1,0 +1,12 @@
+"""Admission policies, one file each; `ADMISSION` names them."""
+
+from sim.cluster.admission.always_admit import AlwaysAdmit
+from sim.cluster.admission.probabilistic import Probabilistic
+from sim.cluster.admission.token_bucket import TokenBucket
+from sim.cluster.policies import AdmissionPolicy
+
+ADMISSION: dict[str, type[AdmissionPolicy]] = {
+    "always-admit": AlwaysAdmit,
+    "token-bucket": TokenBucket,
+    "probabilistic": Probabilistic,
+}

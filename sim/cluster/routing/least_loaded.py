@@ -1,0 +1,17 @@
+"""The replica with the fewest requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sim.cluster.policies import ReplicaView, RequestView, RoutingPolicy
+
+
+@dataclass(slots=True)
+class LeastLoaded(RoutingPolicy):
+    """Fewest requests waiting, running, or routed there since the scrape; the first of equals."""
+
+    def route(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> int:
+        loads = [replica.waiting + replica.running + replica.since_scrape for replica in replicas]
+        return loads.index(min(loads))

@@ -1,0 +1,289 @@
+"""The front door: simulate a deployment under a workload."""
+
+from __future__ import annotations
+
+import csv
+import gc
+from array import array
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.checks import check_deployment
+from sim.cluster.cluster import Cluster, policy_random
+from sim.cluster.registry import make_policy
+from sim.deployment import Deployment
+from sim.engine.blocks import ContentPaths
+from sim.engine.replica import EngineConfig, Replica
+from sim.engine.requests import REJECTED, SHED, RequestTable
+from sim.errors import InputError
+from sim.latency import (
+    Coefficients,
+    RequestOverhead,
+    StepTime,
+    build_overhead,
+    build_step_time,
+    load_coefficients,
+)
+from sim.memory import KVCapacity, kv_capacity
+from sim.metrics import PS_PER_MS, PS_PER_S, Records, group_summary, inter_token_distribution, saturation
+from sim.workload import Workload
+
+
+def simulate(
+    deployment: Deployment,
+    workload: Workload,
+    seed: int = 0,
+    *,
+    coefficients: Coefficients | None = None,
+    request_slo: Mapping[str, float] | None = None,
+    step_time: StepTime | None = None,
+) -> Result:
+    """Serve `workload` with `deployment` and return what happened. The same arguments give the same result, bit for
+    bit.
+
+    `coefficients` None is the shipped set; `request_slo` holds limits in ms a request (`ttft_ms`, `tpot_ms`, `e2e_ms`)
+    for goodput; `step_time` replaces the physics by a latency model of your own. Raises DoesNotFit or InputError for a
+    deployment that a real engine would refuse to start.
+    """
+    if seed < 0:
+        raise InputError("seed", f"must be at least 0, got {seed}")
+    check_deployment(deployment)
+    capacity = kv_capacity(deployment)
+    coefficients = coefficients or load_coefficients()
+    overhead = build_overhead(deployment, coefficients)
+    if step_time is None:
+        step_time = build_step_time(deployment, coefficients)
+    table = RequestTable(workload)
+    replicas = _replicas(deployment, capacity, table, step_time)
+    routing = make_policy("routing", deployment.routing, "deployment.routing")
+    routing.random = policy_random(seed, "routing")
+    admission = make_policy("admission", deployment.admission, "deployment.admission")
+    admission.random = policy_random(seed, "admission")
+    cluster = Cluster(
+        table,
+        replicas,
+        overhead,
+        routing,
+        admission,
+        round(deployment.snapshot_interval_ms * PS_PER_MS),
+        deployment.block_size,
+    )
+    collecting = gc.isenabled()
+    gc.disable()  # nothing that a run makes needs the cycle collector, and it costs a fifth of the time
+    try:
+        cluster.run(workload)
+    finally:
+        if collecting:
+            gc.enable()
+    return Result(deployment, workload, capacity, overhead, table, replicas, dict(request_slo or {}))
+
+
+def _replicas(deployment: Deployment, capacity: KVCapacity, table: RequestTable, step_time: StepTime) -> list[Replica]:
+    config = EngineConfig(
+        num_blocks=capacity.num_blocks,
+        block_size=deployment.block_size,
+        max_num_seqs=deployment.max_num_seqs,
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        max_model_len=capacity.max_model_len,
+        enable_prefix_caching=deployment.enable_prefix_caching,
+        async_scheduling=deployment.async_scheduling,
+        long_prefill_token_threshold=deployment.long_prefill_token_threshold,
+        scheduling=make_policy("scheduling", deployment.scheduling, "deployment.scheduling"),
+        preemption=make_policy("preemption", deployment.preemption, "deployment.preemption"),
+    )
+    paths = ContentPaths(deployment.block_size)
+    return [Replica(table, config, step_time, paths) for _ in range(deployment.replicas)]
+
+
+def _floats(column: array[int]) -> npt.NDArray[np.float64]:
+    """A column of times in ps, nan where they have not happened."""
+    values = np.frombuffer(column, dtype=np.int64)
+    return np.where(values < 0, np.nan, values.astype(np.float64))
+
+
+class Result:
+    """What happened in a simulated run."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        workload: Workload,
+        capacity: KVCapacity,
+        overhead: RequestOverhead,
+        table: RequestTable,
+        replicas: list[Replica],
+        request_slo: dict[str, float],
+    ) -> None:
+        self.deployment = deployment
+        self.workload = workload
+        self.capacity = capacity
+        self._overhead = overhead
+        self._table = table
+        self._replicas = replicas
+        self._request_slo = request_slo
+
+    @cached_property
+    def records(self) -> Records:
+        """One entry a request, as the client saw it."""
+        table, overhead = self._table, self._overhead
+        limit = float(self.workload.time_limit_ps) or np.inf
+        arrival = _floats(table.arrival_ps)
+        first = _floats(table.first_token_ps) + overhead.first_token_ps
+        finish = _floats(table.finish_ps) + overhead.last_token_ps
+        first[first > limit] = np.nan
+        finish[finish > limit] = np.nan
+        outcome = np.frombuffer(table.outcome, dtype=np.int8)
+        offered = arrival <= limit
+        rejected, shed = offered & (outcome == REJECTED), offered & (outcome == SHED)
+        served = offered & ~rejected & ~shed
+        ttft = first - arrival
+        e2e = finish - arrival
+        output = self.workload.output_tokens
+        tpot = np.where(output > 1, (e2e - ttft) / np.maximum(output - 1, 1), np.nan)
+        zeros = np.zeros(len(table), dtype=np.int64)
+        waited = np.where(served & np.isnan(ttft), limit - arrival, ttft) if limit < np.inf else ttft
+        return Records(
+            arrival_ms=arrival / PS_PER_MS,
+            queue_ms=(_floats(table.scheduled_ps) - _floats(table.queue_ps)) / PS_PER_MS,
+            ttft_ms=ttft / PS_PER_MS,
+            ttft_floor_ms=waited / PS_PER_MS,
+            tpot_ms=tpot / PS_PER_MS,
+            e2e_ms=e2e / PS_PER_MS,
+            prompt_tokens=self.workload.prompt_tokens,
+            output_tokens=output,
+            cached_tokens=np.frombuffer(table.cached_tokens, dtype=np.int32).astype(np.int64),
+            preemptions=np.frombuffer(table.preemptions, dtype=np.int32).astype(np.int64),
+            replica=np.frombuffer(table.replica, dtype=np.int32).astype(np.int64),
+            slo_class=self.workload.slo_class if self.workload.slo_class is not None else zeros,
+            stage=self.workload.stage if self.workload.stage is not None else zeros,
+            offered=offered,
+            completed=served & ~np.isnan(e2e),
+            shed=shed,
+            rejected=rejected,
+        )
+
+    @cached_property
+    def duration_s(self) -> float:
+        """From the first arrival to the last answer, or to the time limit if it cut the run; in seconds."""
+        records = self.records
+        if not records.offered.any():
+            return 0.0
+        start = float(np.nanmin(records.arrival_ms))
+        unfinished = records.offered & ~records.completed & ~records.shed & ~records.rejected
+        if unfinished.any():
+            return self.workload.time_limit_ps / PS_PER_S - start / 1e3
+        if not records.completed.any():
+            return 0.0
+        return float(np.nanmax(records.arrival_ms + records.e2e_ms) - start) / 1e3
+
+    def summary(self) -> dict[str, Any]:
+        """The object that `planner simulate --json` writes."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
+        records, deployment, duration_s = self.records, self.deployment, self.duration_s
+        everybody = np.ones(len(self._table), dtype=bool)
+        summary = group_summary(records, everybody, duration_s, self._request_slo)
+        cost = deployment.gpus * deployment.gpu.price_usd_per_hour
+        tokens_per_hour = summary["output_tokens_per_s"] * 3600
+        bins: dict[int, int] = {}
+        for replica in self._replicas:
+            for key, count in replica.stats.inter_token_bins.items():
+                bins[key] = bins.get(key, 0) + count
+        stats = [replica.stats for replica in self._replicas]
+        looked_up = sum(s.looked_up_tokens for s in stats)
+        served_ps = duration_s * PS_PER_S * len(stats)
+        share = 1 / served_ps if served_ps else 0.0
+        return summary | {
+            "duration_s": duration_s,
+            "itl_ms": inter_token_distribution(bins),
+            "gpus": deployment.gpus,
+            "cost_per_hour": cost,
+            "cost_per_million_output_tokens": cost / tokens_per_hour * 1e6 if tokens_per_hour else None,
+            "preemptions": sum(s.preemptions for s in stats),
+            "prefix_hit_rate": sum(s.hit_tokens for s in stats) / looked_up if looked_up else 0.0,
+            "kv_capacity_tokens": self.capacity.tokens,
+            "max_model_len": self.capacity.max_model_len,
+            "kv_utilization_mean": min(1.0, sum(s.block_area for s in stats) * share / self.capacity.num_blocks),
+            "seats_mean_utilization": min(1.0, sum(s.seat_area for s in stats) * share / deployment.max_num_seqs),
+            "replica_utilization_mean": min(1.0, sum(s.busy_ps for s in stats) * share),
+            "saturation": saturation(records, self.workload.users > 0),
+            "classes": self._classes(),
+            "stages": self._stages(),
+            "replicas": [self._replica_summary(index) for index in range(len(stats))],
+        }
+
+    def _classes(self) -> dict[str, Any]:
+        """The same by SLO class, where there is more than one."""
+        names = self.workload.slo_classes
+        if len(names) < 2:
+            return {}
+        records = self.records
+        return {
+            name: group_summary(records, records.slo_class == number, self.duration_s, self._request_slo)
+            for number, name in enumerate(names)
+        }
+
+    def _stages(self) -> list[dict[str, Any]]:
+        """The same by load stage; rates are over the stage's own duration."""
+        records = self.records
+        return [
+            {"duration_s": seconds} | group_summary(records, records.stage == number, seconds, self._request_slo)
+            for number, seconds in enumerate(self.workload.stage_duration_s)
+        ]
+
+    def _replica_summary(self, index: int) -> dict[str, Any]:
+        stats = self._replicas[index].stats
+        duration_ps = self.duration_s * PS_PER_S
+        return {
+            "requests": stats.requests,
+            "completed": stats.completed,
+            "utilization": min(1.0, stats.busy_ps / duration_ps) if duration_ps else 0.0,
+            "peak_queue": stats.peak_waiting,
+            "prefix_hit_rate": stats.hit_tokens / stats.looked_up_tokens if stats.looked_up_tokens else 0.0,
+            "preemptions": stats.preemptions,
+            "steps": stats.steps,
+        }
+
+    def requests_csv(self, path: str | Path) -> None:
+        """Write one row a request; times in seconds from the start of the run, empty where they have not come."""
+        records, classes = self.records, self.workload.slo_classes
+        arrival_s = records.arrival_ms / 1e3
+        columns = {
+            "arrival_s": arrival_s,
+            "queue_ms": records.queue_ms,
+            "first_token_s": arrival_s + records.ttft_ms / 1e3,
+            "finish_s": arrival_s + records.e2e_ms / 1e3,
+            "ttft_ms": records.ttft_ms,
+            "tpot_ms": records.tpot_ms,
+            "e2e_ms": records.e2e_ms,
+        }
+        counts = {
+            "prompt_tokens": records.prompt_tokens,
+            "output_tokens": records.output_tokens,
+            "cached_tokens": records.cached_tokens,
+            "preemptions": records.preemptions,
+            "replica": records.replica,
+            "stage": records.stage,
+        }
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["request", "outcome", "slo_class", *counts, *columns])
+            for i in range(len(self._table)):
+                times = ["" if np.isnan(column[i]) else f"{column[i]:.9g}" for column in columns.values()]
+                writer.writerow(
+                    [i, self._outcome(i), classes[records.slo_class[i]], *(c[i] for c in counts.values()), *times]
+                )
+
+    def _outcome(self, index: int) -> str:
+        records = self.records
+        for name in ("completed", "shed", "rejected"):
+            if getattr(records, name)[index]:
+                return name
+        return "unfinished" if records.offered[index] else "not offered"
