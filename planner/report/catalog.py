@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from planner.report import names
 from planner.report.layout import line, table
-from sim.catalog import ModelSpec, gpu_names, load_gpu, load_model, model_names
+from sim.catalog import GPUSpec, ModelSpec, gpu_names, load_gpu, load_model, model_names
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 GIB = 2**30
+MODELS_WIDE = 122  # columns from which every figure of a model fits
+GPUS_WIDE = 92
 
 
 def print_models(console: Console) -> None:
     """The catalog's models: size, shape, context, and what weights and KV cache take at TP=1."""
-    grid = table()
-    grid.add_column("Model", overflow="fold")
-    grid.add_column("Kind")
-    for heading in ("Params\n1e9", "Active\n1e9", "Weights\nGiB", "KV a token\nKiB", "Context\ntokens"):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for name in model_names():
-        model = load_model(name)
-        grid.add_row(
-            model.name,
-            _kind(model),
-            names.number(model.num_parameters / 1e9),
-            names.number(model.active_parameters / 1e9),
-            names.number(model.weight_bytes_per_gpu() / GIB),
-            names.number(model.kv_bytes_per_token_per_gpu() / 1024),
-            names.number(model.max_model_len),
-        )
-    console.print(grid)
+    models = [load_model(name) for name in model_names()]
+    columns = [
+        ("Params\n1e9", [names.number(model.num_parameters / 1e9) for model in models]),
+        ("Weights\nGiB", [names.number(model.weight_bytes_per_gpu() / GIB) for model in models]),
+        ("Context\ntokens", [names.number(model.max_model_len) for model in models]),
+    ]
+    if console.width >= MODELS_WIDE:
+        columns += [
+            ("Active\n1e9", [names.number(model.active_parameters / 1e9) for model in models]),
+            ("KV a token\nKiB", [names.number(model.kv_bytes_per_token_per_gpu() / 1024) for model in models]),
+            ("\nKind", [_kind(model) for model in models]),
+        ]
+    _print(console, "Model", [model.name for model in models], columns)
     line(console, "Any other model: give the path of its config.json as `model`.")
 
 
@@ -49,33 +48,38 @@ def _kind(model: ModelSpec) -> str:
 
 def print_hardware(console: Console) -> None:
     """The catalog's GPUs with the datasheet figures that the simulator uses, and the price that a plan is charged."""
+    gpus = [load_gpu(name) for name in gpu_names()]
+    columns = [
+        ("$/h", [names.money(gpu.price_usd_per_hour) for gpu in gpus]),
+        ("Memory\nGiB", [f"{gpu.memory_bytes / GIB:.1f}" for gpu in gpus]),
+        ("Memory\nTB/s", [f"{gpu.memory_bandwidth_bytes_per_s / 1e12:.2f}" for gpu in gpus]),
+        ("16-bit\nTFLOP/s", _peaks(gpus, "bf16_flops_per_s")),
+        ("fp8\nTFLOP/s", _peaks(gpus, "fp8_flops_per_s")),
+        ("Link\nGB/s", [f"{gpu.interconnect_bytes_per_s / 1e9:.0f}" for gpu in gpus]),
+    ]
+    if console.width >= GPUS_WIDE:
+        columns += [
+            ("\nLink", [gpu.interconnect for gpu in gpus]),
+            ("fp4\nTFLOP/s", _peaks(gpus, "fp4_flops_per_s")),
+        ]
+    _print(console, "GPU", [gpu.name for gpu in gpus], columns)
+    notes = "Dense peaks, never the sparse ones; links per GPU and direction; a space's `prices` overrides the price."
+    line(console, notes)
+
+
+def _peaks(gpus: Sequence[GPUSpec], name: str) -> list[str]:
+    peaks = [getattr(gpu, name) / 1e12 for gpu in gpus]
+    return [f"{peak:,.0f}" if peak else "-" for peak in peaks]
+
+
+def _print(console: Console, first: str, keys: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]]) -> None:
     grid = table()
-    grid.add_column("GPU", no_wrap=True)
-    headings = (
-        "16-bit\nTFLOP/s",
-        "fp8\nTFLOP/s",
-        "fp4\nTFLOP/s",
-        "Memory\nGiB",
-        "Bandwidth\nTB/s",
-        "Link\nGB/s",
-        "\n$/h",
-    )
-    for heading in headings:
-        grid.add_column(heading, justify="right", no_wrap=True)
-    grid.add_column("\nLink")
-    for name in gpu_names():
-        gpu = load_gpu(name)
-        peaks = (gpu.bf16_flops_per_s, gpu.fp8_flops_per_s, gpu.fp4_flops_per_s)
-        grid.add_row(
-            gpu.name,
-            *(names.number(peak / 1e12) if peak else "-" for peak in peaks),
-            names.number(gpu.memory_bytes / GIB),
-            names.number(gpu.memory_bandwidth_bytes_per_s / 1e12),
-            names.number(gpu.interconnect_bytes_per_s / 1e9),
-            names.money(gpu.price_usd_per_hour),
-            gpu.interconnect,
+    grid.add_column(f"\n{first}", no_wrap=True)
+    for heading, _ in columns:
+        left = heading in ("\nKind", "\nLink")
+        grid.add_column(
+            heading if "\n" in heading else f"\n{heading}", justify="left" if left else "right", no_wrap=True
         )
+    for index, key in enumerate(keys):
+        grid.add_row(key, *(values[index] for _, values in columns))
     console.print(grid)
-    line(
-        console, "Dense peaks, never the sparse ones; link figures are per GPU and direction; prices can be overridden."
-    )
