@@ -37,7 +37,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help="print the version and how the engine runs")
 
     def __call__(self, parser: argparse.ArgumentParser, *ignored: Any) -> None:
-        from sim.version import engine_mode
+        from planner.versions import engine_mode
 
         print(f"planner {__version__} (engine: {engine_mode()})")
         parser.exit(DONE)

@@ -64,12 +64,16 @@ def _word(value: Any, field: str, optional: bool = False) -> str | None:
 
 
 def _policy(value: Any, field: str, kind: str) -> str | dict[str, Any]:
-    """A policy as its name, or a dict of `name` and its parameters where it has any."""
-    spec = policy_spec(value, field)
-    from sim.cluster import check_policy
+    """A policy as its name, or a dict of `name` and those parameters that differ from its defaults."""
+    from sim.cluster import check_policy, make_policy
 
+    spec = policy_spec(value, field)
     check_policy(kind, spec, field)
-    return {"name": spec.name, **spec.parameters} if spec.parameters else spec.name
+    if not spec.parameters:
+        return spec.name
+    plain = make_policy(kind, PolicySpec(spec.name), field) if ":" not in spec.name else None
+    own = {key: item for key, item in spec.parameters.items() if plain is None or getattr(plain, key, None) != item}
+    return {"name": spec.name, **own} if own else spec.name
 
 
 def policy_spec(value: Any, field: str) -> PolicySpec:

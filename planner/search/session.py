@@ -114,7 +114,7 @@ def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
     """What is known of a run before it starts."""
     import numpy
 
-    from sim.version import engine_mode
+    from planner.versions import engine_mode
 
     coefficients = evaluator.coefficients
     return {
