@@ -2,64 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
-from collections.abc import Mapping
 from typing import Any
 
+from sim.catalog.checkpoint import quantization_of
 from sim.catalog.model import ModelSpec
-from sim.errors import InputError
+from sim.catalog.reader import Config, Reader
 
-Config = Mapping[str, Any]
-MISSING = object()
-
-
-class _Reader:
-    """Typed access to a config's keys; what is wrong is an `InputError` that names the key."""
-
-    def __init__(self, config: Config, field: str) -> None:
-        self.config = config
-        self.field = field
-
-    def error(self, problem: str) -> InputError:
-        return InputError(self.field, problem)
-
-    def integer(self, *keys: str, default: int | None = None, minimum: int = 1) -> int:
-        """The first of `keys` that is there and not null, as an integer of at least `minimum`."""
-        for key in keys:
-            value = self.config.get(key)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise self.error(f"{key} must be an integer, got {value!r}")
-            if value < minimum:
-                raise self.error(f"{key} must be at least {minimum}, got {value}")
-            return value
-        if default is None:
-            raise self.error(f"missing key {' or '.join(keys)}")
-        return default
-
-    def integers(self, key: str) -> list[int]:
-        value = self.config.get(key) or []
-        if not isinstance(value, list) or any(isinstance(v, bool) or not isinstance(v, int) for v in value):
-            raise self.error(f"{key} must be a list of integers, got {value!r}")
-        return value
-
-    def boolean(self, key: str, default: bool) -> bool:
-        value = self.config.get(key, default)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.error(f"{key} must be true or false, got {value!r}")
-        return value
-
-    def mapping(self, key: str) -> Config:
-        value = self.config.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            raise self.error(f"{key} must be an object, got {value!r}")
-        return value
+MAX_LAYERS = 4096  # guards against configs that are not of a model
 
 
 def spec_from_config(
@@ -74,15 +23,16 @@ def spec_from_config(
 
     `InputError` on `field` names the key that is missing or impossible.
     """
-    outer = _Reader(config, field)
+    outer = Reader(config, field)
     text = outer.mapping("text_config") or outer.mapping("llm_config") or outer.mapping("language_config")
-    reader = _Reader({**{k: v for k, v in config.items() if k in _SHARED_KEYS}, **text} if text else config, field)
-    layers = reader.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    reader = Reader({**{k: v for k, v in config.items() if k in _SHARED_KEYS}, **text} if text else config, field)
+    _refuse_other_architectures(reader)
+    layers = reader.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", maximum=MAX_LAYERS)
     hidden = reader.integer("hidden_size", "n_embd", "d_model")
-    attention = _attention(reader, hidden)
+    attention: dict[str, Any] = _attention(reader, hidden)
     mixture = _mixture(reader, layers)
     window, windowed = _windows(reader, layers)
-    quantization = _quantization(outer, reader, moe=bool(mixture["moe_layers"]))
+    quantization = quantization_of(outer, reader, moe=bool(mixture["moe_layers"]))
     return ModelSpec(
         name=name,
         hidden_size=hidden,
@@ -104,10 +54,24 @@ def spec_from_config(
     )
 
 
+def _refuse_other_architectures(reader: Reader) -> None:
+    """Raise where layers keep a state that is no KV cache, differ in their heads, or read an encoder's output."""
+    types = reader.config.get("layer_types") or reader.config.get("layers_block_type") or []
+    known = ("full_attention", "sliding_attention", "chunked_attention", "attention")
+    other = sorted({str(kind) for kind in types} - set(known)) if isinstance(types, list) else [str(types)]
+    if other:
+        raise reader.error(f"layers of type {', '.join(other)} are not supported; supported: {', '.join(known)}")
+    for key in ("hybrid_override_pattern", "block_configs", "ssm_cfg", "linear_attn_config", "mamba_d_state"):
+        if reader.config.get(key):
+            raise reader.error(f"{key}: models whose layers are not all attention of one shape are not supported")
+    if reader.boolean("is_encoder_decoder", False):
+        raise reader.error("is_encoder_decoder: only decoder-only models are supported")
+
+
 _SHARED_KEYS = ("torch_dtype", "dtype", "quantization_config", "compression_config", "model_type", "architectures")
 
 
-def _attention(reader: _Reader, hidden: int) -> dict[str, int]:
+def _attention(reader: Reader, hidden: int) -> dict[str, int]:
     heads = reader.integer("num_attention_heads", "n_head", "n_heads")
     kv_rank = reader.integer("kv_lora_rank", default=0, minimum=0)
     if kv_rank:
@@ -126,7 +90,7 @@ def _attention(reader: _Reader, hidden: int) -> dict[str, int]:
     kv_heads = reader.integer("num_key_value_heads", "n_head_kv", "num_kv_heads", default=1 if multi_query else heads)
     if heads % kv_heads:
         raise reader.error(f"num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({kv_heads})")
-    head_dim = reader.integer("head_dim", default=0, minimum=0)
+    head_dim = reader.integer("head_dim", default=0)
     if not head_dim:
         if hidden % heads:
             raise reader.error(f"hidden_size ({hidden}) must be a multiple of num_attention_heads ({heads})")
@@ -139,7 +103,7 @@ def _attention(reader: _Reader, hidden: int) -> dict[str, int]:
     }
 
 
-def _mixture(reader: _Reader, layers: int) -> dict[str, Any]:
+def _mixture(reader: Reader, layers: int) -> dict[str, Any]:
     experts = reader.integer("n_routed_experts", "num_local_experts", "num_experts", default=0, minimum=0)
     if experts <= 1:
         return {"intermediate_size": _dense_width(reader), "moe_layers": ()}
@@ -162,11 +126,11 @@ def _mixture(reader: _Reader, layers: int) -> dict[str, Any]:
     }
 
 
-def _dense_width(reader: _Reader) -> int:
+def _dense_width(reader: Reader) -> int:
     return reader.integer("intermediate_size", "ffn_hidden_size", "n_inner")
 
 
-def _shared_width(reader: _Reader, expert_width: int) -> int:
+def _shared_width(reader: Reader, expert_width: int) -> int:
     if reader.config.get("shared_expert_intermediate_size"):
         return reader.integer("shared_expert_intermediate_size")
     if str(reader.config.get("model_type", "")).startswith("llama4"):
@@ -174,7 +138,7 @@ def _shared_width(reader: _Reader, expert_width: int) -> int:
     return expert_width * reader.integer("n_shared_experts", "num_shared_experts", default=0, minimum=0)
 
 
-def _moe_layers(reader: _Reader, layers: int) -> tuple[int, ...]:
+def _moe_layers(reader: Reader, layers: int) -> tuple[int, ...]:
     """Indices of the layers with experts, under the conventions of the families that mix them with dense ones."""
     explicit = reader.integers("moe_layers")
     if explicit:
@@ -204,7 +168,7 @@ def _moe_layers(reader: _Reader, layers: int) -> tuple[int, ...]:
     )
 
 
-def _windows(reader: _Reader, layers: int) -> tuple[int, tuple[int, ...]]:
+def _windows(reader: Reader, layers: int) -> tuple[int, tuple[int, ...]]:
     """(window in tokens, indices of the layers that have it); (0, ()) if every layer attends to everything."""
     chunk = reader.integer("attention_chunk_size", default=0, minimum=0)
     types = reader.config.get("layer_types")
@@ -222,7 +186,7 @@ def _windows(reader: _Reader, layers: int) -> tuple[int, tuple[int, ...]]:
     return (window, tuple(chosen)) if chosen else (0, ())
 
 
-def _llama4_chunked(reader: _Reader, layers: int) -> list[int]:
+def _llama4_chunked(reader: Reader, layers: int) -> list[int]:
     # Llama-4: every fourth layer has no rotary embedding and attends to everything; a 1 marks a rotary layer.
     rope = reader.integers("no_rope_layers")
     if rope and len(rope) != layers:
@@ -231,7 +195,7 @@ def _llama4_chunked(reader: _Reader, layers: int) -> list[int]:
     return [i for i in range(layers) if (rope[i] if rope else (i + 1) % step)]
 
 
-def _pattern(reader: _Reader, layers: int) -> list[int]:
+def _pattern(reader: Reader, layers: int) -> list[int]:
     family = str(reader.config.get("model_type", ""))
     every = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}.get(family, 0)
     every = reader.integer("sliding_window_pattern", default=every, minimum=0)
@@ -245,7 +209,7 @@ def _pattern(reader: _Reader, layers: int) -> list[int]:
     return list(range(layers))
 
 
-def _max_model_len(reader: _Reader) -> int:
+def _max_model_len(reader: Reader) -> int:
     length = reader.integer("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     scaling = reader.mapping("rope_scaling") or reader.mapping("rope_parameters")
     kind = str(scaling.get("rope_type", scaling.get("type", "default")))
@@ -260,7 +224,7 @@ def _max_model_len(reader: _Reader) -> int:
     return length if str(reader.config.get("model_type", "")).startswith("gemma3") else int(length * factor)
 
 
-def _tied(outer: _Reader, reader: _Reader) -> bool:
+def _tied(outer: Reader, reader: Reader) -> bool:
     for source in (outer, reader):
         if source.config.get("tie_word_embeddings") is not None:
             return source.boolean("tie_word_embeddings", False)
@@ -268,12 +232,12 @@ def _tied(outer: _Reader, reader: _Reader) -> bool:
     return str(reader.config.get("model_type", "")).startswith("gemma")
 
 
-def _mlp_matrices(reader: _Reader) -> int:
+def _mlp_matrices(reader: Reader) -> int:
     family = str(reader.config.get("model_type", ""))
     return 2 if family in ("gpt2", "gpt_neox", "gpt_bigcode", "bloom", "opt", "phi", "falcon", "starcoder2") else 3
 
 
-def _dtype(outer: _Reader, reader: _Reader) -> str:
+def _dtype(outer: Reader, reader: Reader) -> str:
     value = reader.config.get("torch_dtype") or reader.config.get("dtype")
     value = value or outer.config.get("torch_dtype") or outer.config.get("dtype") or "bfloat16"
     # vLLM serves float32 checkpoints in 16 bit (--dtype auto), so 32-bit weights never reach the GPU.
@@ -283,93 +247,13 @@ def _dtype(outer: _Reader, reader: _Reader) -> str:
     return names[value]
 
 
-# -- quantised checkpoints --------------------------------------------------------------------------------------
-
-_MODULES = {
-    "attention": ("self_attn.q_proj", "self_attn.o_proj", "self_attn.q_b_proj"),
-    "mlp": ("mlp.gate_proj", "mlp.down_proj", "feed_forward.gate_proj"),
-    "experts": ("mlp.experts.0.gate_proj", "block_sparse_moe.experts.0.w1", "feed_forward.experts.0.gate_proj"),
-    "shared_experts": ("mlp.shared_experts.gate_proj", "feed_forward.shared_expert.gate_proj"),
-}
-
-
-def _quantization(outer: _Reader, reader: _Reader, moe: bool) -> dict[str, Any]:
-    settings = reader.mapping("quantization_config") or reader.mapping("compression_config")
-    settings = settings or outer.mapping("quantization_config")
-    if not settings:
-        return {"weight_format": "", "quantized_parts": (), "quantization_group_size": 0}
-    name, group = _checkpoint_format(settings, reader)
-    ignored: list[str] = []
-    for key in ("ignore", "modules_to_not_convert", "ignored_layers", "exclude_modules"):
-        value = settings.get(key) or []
-        if not isinstance(value, list):
-            raise reader.error(f"quantization_config.{key} must be a list, got {value!r}")
-        ignored += [str(item) for item in value]
-    parts = [part for part, modules in _MODULES.items() if not any(_matches(p, m) for p in ignored for m in modules)]
-    if name == "mxfp4":
-        parts = [part for part in parts if part == "experts" or not moe]  # vLLM reads MXFP4 in experts only
-    return {"weight_format": name, "quantized_parts": tuple(parts), "quantization_group_size": group}
-
-
-def _matches(pattern: str, module: str) -> bool:
-    """Whether an entry of an ignore list covers `module` of every layer: a regular expression (``re:``), a glob, or
-    a name. An entry for one numbered layer covers that layer only, unless it is the first kind of many."""
-    full = f"model.layers.1.{module}"
-    if pattern.startswith("re:"):
-        try:
-            return re.match(pattern[3:], full) is not None or re.match(pattern[3:], f"language_model.{full}") is not None
-        except re.error:
-            return False
-    pattern = pattern.removeprefix("language_model.")
-    if "*" in pattern:
-        return fnmatch.fnmatch(full, pattern) or fnmatch.fnmatch(full, pattern.rstrip("*") + ".*")
-    return full == pattern or full.startswith(pattern + ".") or module == pattern or module.startswith(pattern + ".")
-
-
-def _checkpoint_format(settings: Config, reader: _Reader) -> tuple[str, int]:
-    method = str(settings.get("quant_method", "")).lower()
-    if method in ("fp8", "fbgemm_fp8"):
-        return "fp8", 0
-    if method == "mxfp4":
-        return "mxfp4", 0
-    if method in ("awq", "gptq", "auto-round", "bitsandbytes", "auto_awq"):
-        bits = settings.get("bits", settings.get("w_bit", 4 if settings.get("load_in_8bit") is not True else 8))
-        group = settings.get("group_size", settings.get("q_group_size", 128))
-        four = "awq" if "awq" in method else "int4"
-        return ("int8" if bits == 8 else four), group if isinstance(group, int) and group > 0 else 0
-    if method == "modelopt":
-        algorithm = str(settings.get("quant_algo", "")).upper()
-        return ("nvfp4" if "FP4" in algorithm else "fp8"), 0
-    if method == "compressed-tensors":
-        return _compressed_tensors(settings, reader)
-    raise reader.error(f"quantization_config.quant_method {method!r} is not known")
-
-
-def _compressed_tensors(settings: Config, reader: _Reader) -> tuple[str, int]:
-    groups = settings.get("config_groups")
-    if not isinstance(groups, Mapping) or not groups:
-        raise reader.error("quantization_config.config_groups is missing")
-    first = next(iter(groups.values()))
-    weights = first.get("weights") if isinstance(first, Mapping) else None
-    if not isinstance(weights, Mapping):
-        raise reader.error("quantization_config.config_groups has no weights")
-    bits, kind = weights.get("num_bits"), weights.get("type")
-    group = weights.get("group_size")
-    size = group if isinstance(group, int) and group > 0 else 0
-    if bits == 8:
-        return ("fp8" if kind == "float" else "int8"), 0
-    if bits == 4:
-        return ("nvfp4", 0) if kind == "float" else ("int4", size)
-    raise reader.error(f"quantization_config: {bits!r}-bit {kind!r} weights are not known")
-
-
 # -- vision towers ----------------------------------------------------------------------------------------------
 
 
-def _vision_parameters(outer: _Reader, hidden: int) -> int:
+def _vision_parameters(outer: Reader, hidden: int) -> int:
     """Parameters of a vision transformer and its projector to the text model's width, 0 where the config does not
     give its size. Position embeddings are left out; the projector counts as two square-ish matrices."""
-    vision = _Reader(outer.mapping("vision_config"), f"{outer.field}: vision_config")
+    vision = Reader(outer.mapping("vision_config"), f"{outer.field}: vision_config")
     if not vision.config:
         return 0
     width = vision.integer("hidden_size", "vt_hidden_size", "embed_dim", default=0, minimum=0)

@@ -15,7 +15,7 @@ from sim.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class GPUSpec:
-    """One kind of GPU. Dense (never sparse) peaks in FLOP/s, 0 where the GPU has no such units; bytes, bytes/s, dollars."""
+    """One kind of GPU. Peaks are dense (never sparse), in FLOP/s, and 0 where the GPU has no such units."""
 
     name: str
     bf16_flops_per_s: float
@@ -76,7 +76,7 @@ def gpu_names() -> list[str]:
 
 
 def load_gpu(name: str, field: str = "deployment.gpu") -> GPUSpec:
-    """The GPU called `name` (any case, ``h100_sxm`` as well as ``H100-SXM-80GB``); `InputError` on `field` if unknown."""
+    """The GPU called `name`, in any case, by alias too (``h100_sxm``); `InputError` on `field` if unknown."""
     found = _by_form().get(normal_form(str(name)))
     if found is None:
         hint = nearest(str(name), [*_catalog(), *_by_form()])

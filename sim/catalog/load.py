@@ -72,8 +72,8 @@ def _read(path: Path, field: str) -> dict[str, Any]:
         raise InputError(field, f"{path} is not a text file") from None
     except json.JSONDecodeError as error:
         raise InputError(field, f"{path}: line {error.lineno}: not JSON: {error.msg}") from None
-    except RecursionError:
-        raise InputError(field, f"{path}: not a config.json: nested too deeply") from None
+    except (ValueError, RecursionError):  # a number of thousands of digits; nesting thousands deep
+        raise InputError(field, f"{path}: not the config.json of a model") from None
     if not isinstance(document, dict):
         raise InputError(field, f"{path}: must be a JSON object, got {type(document).__name__}")
     return document
@@ -88,6 +88,13 @@ def _from_path(path: Path, field: str) -> ModelSpec:
     return spec_from_config(_read(path, field), name=name, field=f"{field} ({path})", source=str(path))
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file system would take
+        return False
+
+
 def load_model(name_or_path: str | Path, field: str = "model") -> ModelSpec:
     """The model of a catalog name (any case, with or without organisation, or an alias), or of a config.json.
 
@@ -100,8 +107,8 @@ def load_model(name_or_path: str | Path, field: str = "model") -> ModelSpec:
     repo = _by_form().get(normal_form(text)) if isinstance(name_or_path, str) else None
     if repo is not None:
         return _from_catalog(repo)
-    path = Path(text).expanduser()
-    if path.exists() or isinstance(name_or_path, Path):
+    path = Path(text)
+    if isinstance(name_or_path, Path) or _exists(path):
         return _from_path(path, field)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         raise InputError(field, f"no such file: {text}")

@@ -1,4 +1,4 @@
-"""How many bytes a weight takes: number formats, their scales, and the names that vLLM gives to methods of quantisation."""
+"""How many bytes a weight takes: number formats with their scales, and vLLM's names of quantisation methods."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _METHODS = {
 
 
 def weight_format(name: str, group_size: int = 0) -> WeightFormat:
-    """The format called `name` (``bf16``, ``fp8``, ``int4``, ...); `group_size` replaces the usual group of int4, awq."""
+    """The format called `name` (``bf16``, ``fp8``, ``int4``, ...); `group_size` replaces int4's and awq's usual one."""
     if name in ("int4", "awq") and group_size > 0:
         return WeightFormat(name, _grouped(4, group_size, 2.5 if name == "awq" else 2.0), "bf16")
     return _FORMATS[name]
