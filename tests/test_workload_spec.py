@@ -28,6 +28,8 @@ def arrival(**fields: Any) -> dict[str, Any]:
         ([], "workload", "must be a mapping"),
         ({}, "workload.kind", "is required"),
         ({"kind": "shared_prefx"}, "workload.kind", "did you mean 'shared_prefix'"),
+        ({"preset": ["chatbot"]}, "workload.preset", "must be one of"),
+        ({"kind": [1]}, "workload.kind", "must be one of"),
         ({"preset": "chatbto"}, "workload.preset", "did you mean 'chatbot'"),
         (CHAT | {"num_request": 5}, "workload.num_request", "unknown field; did you mean 'num_requests'"),
         ({"preset": "chatbot", "num_requests": 5}, "workload.arrival", "is required"),
@@ -85,6 +87,7 @@ def arrival(**fields: Any) -> dict[str, Any]:
         (CHAT | {"input": {"dist": "empirical", "histogram": {"a": 1}}}, "workload.input.histogram.a", "whole tokens"),
         (CHAT | {"prefix": {"groups": 0, "tokens": 5}}, "workload.prefix.groups", "must be at least 1"),
         (SHARED | {"num_groups": 0}, "workload.num_groups", "must be at least 1, got 0"),
+        (SHARED | {"num_groups": 10**6, "num_prompts_per_group": 10**6}, "workload.num_prompts_per_group", "prompts"),
         (SHARED | {"output_len": 0}, "workload.output_len", "must be at least 1"),
         (SHARED | {"system_prompt_len": 0, "question_len": 0}, "workload.question_len", "must be at least 1"),
         ({"trace": "x", "format": "mooncak"}, "workload.format", "did you mean 'mooncake'"),
@@ -143,6 +146,13 @@ MIX: dict[str, Any] = {
 def test_a_spec_written_out_reads_back_as_the_same_spec(raw: dict[str, Any]) -> None:
     spec = parse_workload(raw)
     assert parse_workload(spec.to_dict()) == spec
+
+
+def test_a_preset_is_written_out_as_what_it_stands_for() -> None:
+    written = parse_workload({"preset": "roleplay"}).to_dict()
+    assert written["kind"] == "shared_prefix"
+    assert (written["system_prompt_len"], written["question_len"], written["output_len"]) == (150, 600, 251)
+    assert written["arrival"]["stages"] == [{"rate_rps": 6, "duration_s": 1200}]
 
 
 def test_kind_may_be_left_out_where_the_fields_say_it() -> None:

@@ -150,6 +150,15 @@ def test_a_trace_is_cut_by_count_or_by_scaled_time(replay: Writer) -> None:
     assert len(replay(MOONCAKE, duration_s=3, arrival_scale=0.9)) == 3
 
 
+def test_a_start_leaves_out_what_comes_before_and_starts_the_clock_there(replay: Writer) -> None:
+    load = replay(MOONCAKE, start_s=2.5)
+    assert load.arrival_ps.tolist() == [500 * PS_PER_MS, 1500 * PS_PER_MS]
+    assert not load.content.any()
+    with pytest.raises(InputError, match="past the trace's last request") as caught:
+        replay(MOONCAKE, start_s=5)
+    assert caught.value.field == "workload.start_s"
+
+
 def test_what_a_cut_leaves_to_one_request_is_private(replay: Writer) -> None:
     assert not replay(MOONCAKE, num_requests=1).content.any()
 

@@ -19,9 +19,10 @@ from sim.workload._spec import (
     WorkloadSpec,
 )
 from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload
-from sim.workload.arrivals import PS_PER_NS, open_loop
+from sim.workload.arrivals import NS_PER_S, PS_PER_NS, open_loop
 from sim.workload.content import keep_shared
 from sim.workload.distributions import sample_lengths
+from sim.workload.servegen import draw_servegen
 from sim.workload.traces import Trace, read_trace
 
 
@@ -61,7 +62,7 @@ def _generated(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str,
     """A workload whose arrivals come from a process."""
     arrival = spec.arrival
     assert arrival is not None
-    trace = _trace(spec, base_dir, field) if isinstance(spec, TraceSpec) else None
+    trace = _trace(spec, seed, scope, base_dir, field) if isinstance(spec, TraceSpec) else None
     count = spec.num_requests
     if trace is not None and count is None and spec.duration_s is None and not arrival.stages:
         count = len(trace)
@@ -85,40 +86,62 @@ def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, 
     """A workload whose arrivals are the trace's own."""
     if not isinstance(spec, TraceSpec):
         return _generated(spec, seed, base_dir, field, scope)
-    trace = _trace(spec, base_dir, field)
+    trace = _trace(spec, seed, scope, base_dir, field)
     if trace.arrival_ns is None:
         raise InputError(f"{field}.arrival", f"is required: {Path(spec.trace).name} has no times")
     scaled = trace.arrival_ns if spec.arrival_scale is None else np.rint(trace.arrival_ns * spec.arrival_scale)
-    if scaled[-1] > MAX_SECONDS * 1e9:
-        raise InputError(f"{field}.trace", f"lasts {scaled[-1] / 1e9:.3g} s, more than {MAX_SECONDS:,} s")
+    if scaled[-1] > MAX_SECONDS * NS_PER_S:
+        raise InputError(f"{field}.trace", f"lasts {scaled[-1] / NS_PER_S:.3g} s, more than {MAX_SECONDS:,} s")
     arrival_ns = scaled.astype(np.int64)
     n = len(trace) if spec.num_requests is None else spec.num_requests
     if spec.duration_s is not None:
-        n = int(np.searchsorted(arrival_ns, round(spec.duration_s * 1e9), side="left"))
+        n = int(np.searchsorted(arrival_ns, round(spec.duration_s * NS_PER_S), side="left"))
     return _assembled(spec, arrival_ns[:n] * PS_PER_NS, _of_trace(trace, n, field))
 
 
-def _trace(spec: TraceSpec, base_dir: Path | None, field: str) -> Trace:
-    trace = read_trace((base_dir or Path()) / spec.trace, spec.format, f"{field}.trace")
-    if spec.max_requests is not None and spec.max_requests < len(trace):
-        n = spec.max_requests
-        for name in ("arrival_ns", "prompt_tokens", "output_tokens", "content", "slo_class", "tenant"):
-            column = getattr(trace, name)
-            setattr(trace, name, None if column is None else column[:n])
-    return trace
+def _trace(spec: TraceSpec, seed: int, scope: str, base_dir: Path | None, field: str) -> Trace:
+    file, where = (base_dir or Path()) / spec.trace, f"{field}.trace"
+    if spec.format == "servegen" or (spec.format is None and file.is_dir()):
+        span_s = None
+        if spec.duration_s is not None and spec.arrival is None:
+            span_s = spec.duration_s / (spec.arrival_scale or 1.0)
+        trace = draw_servegen(file, seed, scope, spec.start_s, span_s, where)
+    else:
+        trace = read_trace(file, spec.format, where)
+        if spec.start_s is not None:
+            trace = _from_start(trace, spec.start_s, field)
+    return trace if spec.max_requests is None else _rows(trace, slice(spec.max_requests))
+
+
+def _from_start(trace: Trace, start_s: float, field: str) -> Trace:
+    if trace.arrival_ns is None:
+        raise InputError(f"{field}.start_s", "needs a trace with times")
+    start_ns = round(start_s * NS_PER_S)
+    later = _rows(trace, slice(int(np.searchsorted(trace.arrival_ns, start_ns, side="left")), None))
+    if len(later) == 0:
+        raise InputError(f"{field}.start_s", f"is past the trace's last request, at {trace.arrival_ns[-1] / 1e9:g} s")
+    assert later.arrival_ns is not None
+    later.arrival_ns = later.arrival_ns - start_ns
+    return later
+
+
+def _rows(trace: Trace, rows: slice) -> Trace:
+    return Trace(
+        None if trace.arrival_ns is None else trace.arrival_ns[rows],
+        trace.prompt_tokens[rows],
+        trace.output_tokens[rows],
+        trace.contents,
+        trace.content[rows],
+        None if trace.slo_class is None else trace.slo_class[rows],
+        None if trace.tenant is None else trace.tenant[rows],
+    )
 
 
 def _of_trace(trace: Trace, n: int, field: str) -> _Bodies:
     if n > len(trace):
         raise InputError(f"{field}.trace", f"has {len(trace)} requests, {n} are asked for")
-    return _Bodies(
-        trace.prompt_tokens[:n],
-        trace.output_tokens[:n],
-        trace.contents,
-        trace.content[:n],
-        None if trace.slo_class is None else trace.slo_class[:n],
-        None if trace.tenant is None else trace.tenant[:n],
-    )
+    cut = _rows(trace, slice(n))
+    return _Bodies(cut.prompt_tokens, cut.output_tokens, cut.contents, cut.content, cut.slo_class, cut.tenant)
 
 
 def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
@@ -127,7 +150,7 @@ def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | 
     if isinstance(spec, LengthsSpec):
         return _lengths(spec, n, seed, scope)
     if isinstance(spec, TraceSpec):
-        return _of_trace(_trace(spec, base_dir, field), n, field)
+        return _of_trace(_trace(spec, seed, scope, base_dir, field), n, field)
     assert isinstance(spec, ClientsSpec)
     return _mixed(spec, n, seed, scope, base_dir, field)
 

@@ -25,9 +25,9 @@ SLO_CLASS_PRIORITY = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2
 
 SloClass = Literal["critical", "standard", "batch", "sheddable", "background"]
 Process = Literal["poisson", "gamma", "weibull", "constant", "normalized-poisson", "closed"]
-TraceFormat = Literal["mooncake", "azure", "csv", "tracev2", "jsonl"]
+TraceFormat = Literal["mooncake", "azure", "csv", "tracev2", "jsonl", "servegen"]
 
-MAX_REQUESTS = 100_000_000
+MAX_REQUESTS = 20_000_000
 MAX_SECONDS = 8_000_000
 """Simulated time is an int64 count of picoseconds, which ends after 106 days."""
 
@@ -83,7 +83,7 @@ class WorkloadSpec(StrictModel):
     """What every kind of workload has. Made by `parse_workload`."""
 
     kind: str
-    name: str = ""
+    name: str | None = None
     arrival: Arrival | None = None
     num_requests: WholeNumber | None = Field(default=None, ge=1, le=MAX_REQUESTS)
     duration_s: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
@@ -107,7 +107,10 @@ class SharedPrefixSpec(WorkloadSpec):
     output_len: NonZeroDistribution
 
     @model_validator(mode="after")
-    def _prompt_has_tokens(self) -> SharedPrefixSpec:
+    def _prompts_can_be_built(self) -> SharedPrefixSpec:
+        prompts = self.num_groups * self.num_prompts_per_group
+        if prompts > MAX_REQUESTS:
+            raise InputError("num_prompts_per_group", f"makes {prompts:,} prompts, more than {MAX_REQUESTS:,}")
         lengths = (self.system_prompt_len, self.question_len)
         if all(isinstance(length, Constant) and length.value == 0 for length in lengths):
             raise InputError("question_len", "must be at least 1 where system_prompt_len is 0")
@@ -131,12 +134,16 @@ class LengthsSpec(WorkloadSpec):
 
 
 class TraceSpec(WorkloadSpec):
-    """Requests read from a file. With `arrival`, only their lengths and content are taken, in the file's order."""
+    """Requests read from a file (for ServeGen: drawn from a folder of clients), from `start_s` of its time on.
+
+    With `arrival`, only their lengths and content are taken, in the file's order.
+    """
 
     kind: Literal["trace"] = "trace"
     trace: str = Field(min_length=1)
     format: TraceFormat | None = None
     arrival_scale: float | None = Field(default=None, gt=0)
+    start_s: NonNegative | None = None
     max_requests: Count | None = None
 
     @model_validator(mode="after")
@@ -202,7 +209,7 @@ def _parse(raw: Any, field: str) -> WorkloadSpec:
     if kind == "preset":
         fields = _resolve_preset(fields, field)
         kind = fields.pop("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InputError(f"{field}.kind", one_of(kind, _KIND_NAMES))
     if kind == "clients":
         fields["clients"] = _parse_clients(fields.get("clients"), f"{field}.clients")
@@ -213,7 +220,7 @@ def _resolve_preset(fields: dict[str, Any], field: str) -> dict[str, Any]:
     name = fields.pop("preset", None)
     if name is None:
         raise InputError(f"{field}.preset", f"is required: one of {', '.join(PRESETS)}")
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise InputError(f"{field}.preset", one_of(name, PRESETS))
     return {"name": name, **PRESETS[name], **fields}
 

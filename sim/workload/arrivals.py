@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +54,13 @@ def _fixed_count(rate_rps: float, duration_s: float) -> int:
     return int(rate_rps * duration_s + 1e-9)
 
 
-def _until(arrival: Arrival, rng: np.random.Generator, rate_rps: float, duration_s: float) -> Seconds:
-    """Every arrival of a renewal process before `duration_s`."""
+def renewal_times(unit_gaps: Callable[[int], Seconds], rate_rps: float, duration_s: float) -> Seconds:
+    """Every arrival before `duration_s` of the renewal process whose next n gaps, of mean 1, are `unit_gaps(n)`."""
     expected = rate_rps * duration_s
-    chunk = int(expected + 4 * math.sqrt(expected) * max(1.0, arrival.cv or 1.0)) + 16
-    times = np.cumsum(_unit_gaps(arrival, rng, chunk)) / rate_rps
+    chunk = int(expected + 4 * math.sqrt(expected)) + 16
+    times = np.cumsum(unit_gaps(chunk)) / rate_rps
     while times[-1] < duration_s:
-        more = times[-1] + np.cumsum(_unit_gaps(arrival, rng, chunk)) / rate_rps
-        times = np.concatenate([times, more])
-        if len(times) > MAX_REQUESTS:
-            break
+        times = np.concatenate([times, times[-1] + np.cumsum(unit_gaps(chunk)) / rate_rps])
     return times[: int(np.searchsorted(times, duration_s, side="left"))]
 
 
@@ -83,7 +81,7 @@ def _stage_times(
     if count is not None:
         return np.cumsum(_unit_gaps(arrival, rng, count)) / rate_rps
     assert duration_s is not None
-    return _until(arrival, rng, rate_rps, duration_s)
+    return renewal_times(lambda n: _unit_gaps(arrival, rng, n), rate_rps, duration_s)
 
 
 def to_ps(times_s: Seconds, field: str) -> IntColumn:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_serializer, model_validator
 
 from sim.errors import InputError
 from sim.workload._types import IntColumn
@@ -42,6 +42,10 @@ class Constant(StrictModel):
 
     dist: Literal["constant"] = "constant"
     value: NonNegativeInt
+
+    @model_serializer
+    def _as_a_plain_number(self) -> int:
+        return self.value
 
 
 class Normal(_Clipped):
