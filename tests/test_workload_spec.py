@@ -202,6 +202,12 @@ def test_clients_with_arrivals_of_their_own_are_merged_in_order_of_arrival() -> 
     assert batch[0], "where clients tie, the earlier one of the list goes first"
 
 
+def test_a_common_arrival_replaces_the_stages_that_a_preset_brings() -> None:
+    raw = {"clients": [{"preset": "codegen", "share": 1}], "arrival": POISSON, "num_requests": 300}
+    load = build_workload(parse_workload(raw), 0)
+    assert (len(load), set(load.prompt_tokens.tolist()), load.stage) == (300, {566}, None)
+
+
 def test_one_class_for_all_still_has_its_priority() -> None:
     load = build_workload(parse_workload(CHAT | {"slo_class": "background"}), 0)
     assert load.slo_classes == ["background"]

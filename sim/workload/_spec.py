@@ -199,7 +199,7 @@ def parse_workload(raw: Mapping[str, Any], field: str = "workload") -> WorkloadS
     return spec
 
 
-def _parse(raw: Any, field: str) -> WorkloadSpec:
+def _parse(raw: Any, field: str, common_arrival: bool = False) -> WorkloadSpec:
     if not isinstance(raw, Mapping):
         raise InputError(field, f"must be a mapping with kind ({', '.join(_KIND_NAMES)}), got {raw!r}")
     fields = dict(raw)
@@ -207,12 +207,15 @@ def _parse(raw: Any, field: str) -> WorkloadSpec:
     if kind is None:
         raise InputError(f"{field}.kind", f"is required: one of {', '.join(_KIND_NAMES)}")
     if kind == "preset":
+        given = "arrival" in fields
         fields = _resolve_preset(fields, field)
+        if common_arrival and not given:
+            fields.pop("arrival", None)
         kind = fields.pop("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InputError(f"{field}.kind", one_of(kind, _KIND_NAMES))
     if kind == "clients":
-        fields["clients"] = _parse_clients(fields.get("clients"), f"{field}.clients")
+        fields["clients"] = _parse_clients(fields.get("clients"), "arrival" in fields, f"{field}.clients")
     return validated(_KINDS[kind], fields, field)
 
 
@@ -225,7 +228,7 @@ def _resolve_preset(fields: dict[str, Any], field: str) -> dict[str, Any]:
     return {"name": name, **PRESETS[name], **fields}
 
 
-def _parse_clients(raw: Any, field: str) -> list[Client]:
+def _parse_clients(raw: Any, common_arrival: bool, field: str) -> list[Client]:
     if not isinstance(raw, list):
         raise InputError(field, f"must be a list of workloads, got {raw!r}")
     clients = []
@@ -235,7 +238,7 @@ def _parse_clients(raw: Any, field: str) -> list[Client]:
             raise InputError(where, "must be a workload of another kind: clients cannot be nested")
         fields = dict(entry) if isinstance(entry, Mapping) else entry
         share = fields.pop("share", None) if isinstance(fields, dict) else None
-        workload = _parse(fields, where)
+        workload = _parse(fields, where, common_arrival)
         if workload.time_limit_s is not None:
             raise InputError(f"{where}.time_limit_s", "belongs to the whole workload, not to one client")
         clients.append(validated(Client, {"share": share, "workload": workload}, where))
