@@ -88,6 +88,7 @@ class Replica:
 
     def __init__(self, table: RequestTable, config: EngineConfig, step_time: StepTime, paths: ContentPaths) -> None:
         self.next_ps = NEVER  # the next boundary that needs attention
+        self.num_waiting = 0  # requests queued and not running
         self.finished: list[int] | None = None  # where to note who finishes, if anybody wants to know
         self.stats: Final = ReplicaStats()
         self.pool: Final = BlockPool(config.num_blocks)
@@ -103,7 +104,8 @@ class Replica:
         self._waiting: Final[WaitingQueue] = FcfsQueue() if self._fcfs else KeyedQueue(config.scheduling)
         self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []
-        self._finishing: list[Sequence] = []  # their last token is made, or being made
+        self._finishing: list[Sequence] = []  # their last token is being made
+        self._leave_ps = NEVER  # when they leave, if no boundary is handled then
         self._finish_heap: list[int] = []
         self._window_heap: list[int] = []
         self._orders = 0
@@ -146,14 +148,15 @@ class Replica:
         self._waiting.push(index, priority, table.prompt_tokens[index], queue_ps)
         stats = self.stats
         stats.requests += 1
-        if len(self._waiting) > stats.peak_waiting:
-            stats.peak_waiting = len(self._waiting)
+        self.num_waiting += 1
+        if self.num_waiting > stats.peak_waiting:
+            stats.peak_waiting = self.num_waiting
         if self.next_ps == NEVER:
             self.next_ps = queue_ps
         elif (
             self._run_steps > 1
-            and len(self._running) < self._config.max_num_seqs
-            and (len(self._waiting) == 1 or not self._fcfs)
+            and (self.num_waiting == 1 or not self._fcfs)
+            and len(self._running) - len(self._finishing) < self._config.max_num_seqs
         ):
             self._commit_run(self._steps_by(queue_ps))
 
@@ -161,16 +164,13 @@ class Replica:
         """Handle every boundary at a time strictly before `until_ps`."""
         while self.next_ps < until_ps:
             self._boundary()
+        if self._leave_ps < until_ps:
+            self._leave()
 
     @property
     def num_running(self) -> int:
         """Requests that hold a seat."""
         return len(self._running)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests queued and not running."""
-        return len(self._waiting)
 
     def used_blocks(self, at_ps: int) -> int:
         """Blocks held by running requests, after the boundaries strictly before `at_ps` (not before the last one
@@ -188,32 +188,53 @@ class Replica:
         now = self.next_ps
         if self._run_steps:
             self._commit_run(self._run_steps)
-        self._complete(self._composed - 1 if self._ahead_ps else self._composed, now)
-        if not self._config.async_scheduling:
-            duration = self._compose_something(now)
-            if self._run_steps:
-                self._plan(now)
-            elif duration == 0:
-                self.next_ps = NEVER
-            else:
-                self._start(now, duration, self._ending)
-                self.next_ps = now + duration
+        if self._leave_ps < now:
+            self._leave()
+        if self._config.async_scheduling:
+            self._boundary_async(now)
             return
-        if self._ahead_ps:
-            duration = self._ahead_ps
+        self._retire(self._composed)
+        if self._finishing:
+            self._leave_ps = now
+            self._leave()
+        duration = self._compose_something(now)
+        if self._run_steps:
+            self._plan(now)
+        elif duration:
+            self._start(now, duration, self._ending)
+            self.next_ps = now + duration
+        else:
+            self.next_ps = NEVER
+
+    def _boundary_async(self, now: int) -> None:
+        """The step composed ahead starts, and the one after it is composed."""
+        duration = self._ahead_ps
+        if duration:
+            if self._finishing:  # the step that ends made their last token
+                self._leave_ps = now
+                self._leave()
             self._ahead_ps = 0
             ending = self._ahead_ending
         else:
+            self._retire(self._composed)
+            if self._finishing:
+                self._leave_ps = now
+                self._leave()
             duration = self._compose_something(now)
-            if self._run_steps:  # one step of it now; the next composition goes on
+            if self._run_steps:  # one step of it now; the composition ahead goes on
+                self._run_steps = 1
                 duration = self._run_first_ps
-                self._commit_single()
+                self._run_start_ps = now
+                self._commit_run(1)
+                self._ahead_ps = 0
             if duration == 0:
                 self.next_ps = NEVER
                 return
             ending = self._ending
-        self._start(now, duration, ending)
         end = now + duration
+        self._executing_end_ps = end
+        if ending:
+            self._start(now, duration, ending)
         duration = self._compose(now)
         if self._run_steps:
             self._plan(end)
@@ -234,25 +255,22 @@ class Replica:
             elif index in self._last_token_ps:
                 self.stats.inter_token(end - self._last_token_ps.pop(index), 0, 1, 1)
 
-    def _complete(self, step: int, now: int) -> None:
-        """The step ends: those whose last token it made leave."""
-        self._retire(step)
-        if not self._finishing:
-            return
+    def _leave(self) -> None:
+        """The finishing have got their last token, at `_leave_ps`: they give back seat and blocks."""
+        now = self._leave_ps
+        self._leave_ps = NEVER
         table = self._table
-        stats = self.stats
         for sequence in self._finishing:
             index = sequence.index
-            tokens = table.prompt_tokens[index] + table.output_tokens[index] - 1
-            self._release(sequence, tokens)
+            self._release(sequence, table.prompt_tokens[index] + table.output_tokens[index] - 1)
             table.finish_ps[index] = now
-            stats.completed += 1
             if self.finished is not None:
                 self.finished.append(index)
+        self.stats.completed += len(self._finishing)
         self._finishing.clear()
 
     def _retire(self, step: int) -> None:
-        """Take those whose last token `step` or an earlier one makes out of the sums: they decode no more."""
+        """Those whose last token `step` or an earlier one makes are finishing: they decode no more."""
         heap = self._finish_heap
         limit = (step + 1) << _ORDER_BITS
         while heap and heap[0] < limit:
@@ -318,9 +336,13 @@ class Replica:
     # -- runs of decode steps ------------------------------------------------------------------------------------------
 
     def _plan(self, start: int) -> None:
-        """The run just composed starts at `start`; its last composition boundary is what needs attention next."""
+        """The run just composed starts at `start`; the boundary that ends it is what needs attention next."""
         self._run_start_ps = start
-        steps = self._run_steps - 1 if self._config.async_scheduling else self._run_steps
+        steps = self._run_steps
+        if self._config.async_scheduling:
+            steps -= 1
+            if steps and self._finishing:
+                self._leave_ps = start
         self.next_ps = start + steps * self._run_first_ps + self._run_slope_ps * (steps * (steps - 1) // 2)
 
     def _steps_by(self, at_ps: int) -> int:
@@ -365,31 +387,19 @@ class Replica:
         self._composed += steps
         self._run_steps = 0
         self._run_paid_blocks = 0
+        self.next_ps = self._run_start_ps + total
         if self._config.async_scheduling:
             last = first + (steps - 1) * slope
+            self.next_ps -= last
             self._ahead_ps = last
             self._ahead_ending = []
-            self.next_ps = self._run_start_ps + total - last
-        else:
-            self.next_ps = self._run_start_ps + total
+            if self._leave_ps >= self.next_ps:
+                self._leave_ps = NEVER  # the boundary does it
         self._executing_end_ps = self.next_ps
-
-    def _commit_single(self) -> None:
-        """The run's first step happens at once (asynchronous scheduling out of idleness)."""
-        blocks = self._blocks_of_run(1)
-        used = self.pool.num_blocks - self.pool.free
-        self.stats.steps_done(1, self._run_first_ps, 2 * used + blocks, len(self._running))
-        self.stats.inter_token(self._run_first_ps, 0, 1, self._num_decodes)
-        if blocks > 0:
-            self.pool.take(blocks)
-        self._composed += 1
-        self._run_steps = 0
-        self._run_paid_blocks = 0
-        self._ending = []
 
     def _run_length(self, step: int, paid: int) -> int:
         """How many decode steps from `step` on have one batch and enough blocks; 1 where more is not sure."""
-        if self._finishing or self._preempted_now:
+        if self._preempted_now or (self._finishing and (self.num_waiting or self.finished is not None)):
             return 1
         heap = self._finish_heap
         while heap[0] & _ORDER_MASK not in self._running:
@@ -429,29 +439,36 @@ class Replica:
         decodes.
         """
         step = self._composed + 1
-        self._retire(step - 1)
+        heap = self._finish_heap
+        if heap and heap[0] < step << _ORDER_BITS:
+            self._retire(step - 1)
         if self._window_heap:
             self._cross_window(step)
         self._preempted_now = False
         self._ending = []
-        batch = _Prefills()
+        batch: _Prefills | None = None
         config = self._config
         paid = 0  # blocks taken for the decodes of this step
         need = self._block_phase[step % config.block_size]
         budget = config.max_num_batched_tokens - self._num_decodes
         if self._prefilling or need > self.pool.free:
+            batch = _Prefills()
             budget = self._schedule_running(step, need, budget, batch)
             paid = need = self._block_phase[step % config.block_size]
         steady = True
-        if len(self._waiting) and not self._preempted_now and budget > 0 and len(self._running) < config.max_num_seqs:
-            self.pool.take(need - paid)
-            paid = need
+        if self.num_waiting and not self._preempted_now and budget > 0 and len(self._running) < config.max_num_seqs:
+            if batch is None:
+                batch = _Prefills()
+            if need > paid:
+                self.pool.take(need - paid)
+                paid = need
             steady = self._admit(budget, batch, now)
-        if batch.num_prefills == 0:
+        if batch is None or batch.num_prefills == 0:
             if self._num_decodes:
                 self._compose_run(step, paid, steady)
             return 0
-        self.pool.take(need - paid)
+        if need > paid:
+            self.pool.take(need - paid)
         return self._finish_mixed(step, batch)
 
     def _compose_run(self, step: int, paid: int, steady: bool) -> None:
@@ -610,7 +627,7 @@ class Replica:
         threshold = self._config.long_prefill_token_threshold
         pool = self.pool
         waiting = self._waiting
-        while len(waiting) and budget > 0 and len(self._running) < self._config.max_num_seqs:
+        while self.num_waiting and budget > 0 and len(self._running) < self._config.max_num_seqs:
             index = waiting.head()
             emitted = self._emitted.get(index, 0)
             target = table.prompt_tokens[index] + emitted
@@ -633,6 +650,7 @@ class Replica:
             if need + free_hit > pool.free:
                 return free_hit == 0  # else its own hits may be evicted, and then it may fit
             waiting.pop()
+            self.num_waiting -= 1
             if match is not None and hit:
                 node = pool.hold(match)
             pool.take(need)
@@ -697,6 +715,7 @@ class Replica:
         table.preemptions[index] += 1
         self.stats.preemptions += 1
         priority = table.priority[index] if table.priority is not None else 0
+        self.num_waiting += 1
         self._waiting.push_preempted(index, priority, table.prompt_tokens[index], table.queue_ps[index])
 
 

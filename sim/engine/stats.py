@@ -29,6 +29,13 @@ class ReplicaStats:
     def inter_token(self, first_ps: int, slope_ps: int, steps: int, sequences: int) -> None:
         """`sequences` sequences each see `steps` gaps between tokens: first, first + slope, ..."""
         bins = self.inter_token_bins
+        shift = first_ps.bit_length() - 8
+        if shift > 0:
+            key = first_ps >> shift
+            if (first_ps + slope_ps * (steps - 1)) >> shift == key:  # all in one bin, as nearly always
+                key |= shift << 8
+                bins[key] = bins.get(key, 0) + steps * sequences
+                return
         while steps > 0:
             key = bin_of(first_ps)
             count = steps
