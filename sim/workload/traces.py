@@ -24,7 +24,7 @@ from sim.errors import InputError
 from sim.workload._spec import SLO_CLASS_PRIORITY
 from sim.workload._types import IntColumn, Pieces
 from sim.workload._validation import nearest
-from sim.workload.content import BlockTrie, intern_pieces
+from sim.workload.content import BlockTrie
 
 MOONCAKE_BLOCK_TOKENS = 512
 
@@ -55,7 +55,8 @@ class _Rows:
     arrival_ns: array[int] = default(default_factory=lambda: array("q"))
     prompt: array[int] = default(default_factory=lambda: array("q"))
     output: array[int] = default(default_factory=lambda: array("q"))
-    pieces: list[Pieces] = default(default_factory=list)
+    contents: dict[Pieces, int] = default(default_factory=lambda: {(): 0})  # each content's index
+    content: array[int] = default(default_factory=lambda: array("q"))
     slo_class: list[str] = default(default_factory=list)
     tenant: list[str] = default(default_factory=list)
     prefix_ids: dict[str, int] = default(default_factory=dict)
@@ -95,10 +96,10 @@ class _Rows:
         self.output.append(output)
 
     def add_prefix(self, group: str, tokens: int) -> None:
-        if not group or not tokens:
-            self.pieces.append(())
-            return
-        self.pieces.append(((self.prefix_ids.setdefault(group, len(self.prefix_ids) + 1), tokens),))
+        pieces: Pieces = ()
+        if group and tokens:
+            pieces = ((self.prefix_ids.setdefault(group, len(self.prefix_ids) + 1), tokens),)
+        self.content.append(self.contents.setdefault(pieces, len(self.contents)))
 
     def add_class(self, name: str) -> None:
         name = name or "standard"
@@ -114,7 +115,7 @@ class _Rows:
         times = np.array(self.arrival_ns, np.int64)
         order = np.argsort(times, kind="stable") if timed else np.arange(n)
         if contents is None:
-            contents = intern_pieces(self.pieces) if self.pieces else ([()], np.zeros(n, np.int64))
+            contents = list(self.contents), np.array(self.content or [0] * n, np.int64)
         return Trace(
             arrival_ns=times[order] - times[order[0]] if timed else None,
             prompt_tokens=np.array(self.prompt, np.int64)[order],
