@@ -217,8 +217,8 @@ def _max_model_len(reader: Reader) -> int:
         return length  # llama3, longrope and mrope state the scaled length themselves
     original = scaling.get("original_max_position_embeddings")
     factor = scaling.get("factor", 1.0)
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or factor <= 0:
-        raise reader.error(f"rope_scaling.factor must be a number greater than 0, got {factor!r}")
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= 1e6:
+        raise reader.error(f"rope_scaling.factor must be a number above 0 and at most 1e6, got {factor!r}")
     if isinstance(original, int) and not isinstance(original, bool) and original > 0:
         return max(length, int(original * factor)) if kind in ("yarn", "deepseek_yarn") else int(length * factor)
     return length if str(reader.config.get("model_type", "")).startswith("gemma3") else int(length * factor)

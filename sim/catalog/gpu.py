@@ -79,6 +79,7 @@ def load_gpu(name: str, field: str = "deployment.gpu") -> GPUSpec:
     """The GPU called `name`, in any case, by alias too (``h100_sxm``); `InputError` on `field` if unknown."""
     found = _by_form().get(normal_form(str(name)))
     if found is None:
-        hint = nearest(str(name), [*_catalog(), *_by_form()])
+        known = [*(alias for spec in _catalog().values() for alias in spec.aliases), *_catalog()]
+        hint = nearest(str(name), known)
         raise InputError(field, f"unknown GPU {name!r}{hint}; known: {', '.join(_catalog())}")
     return _catalog()[found]
