@@ -169,6 +169,24 @@ def test_a_multimodal_config_is_read_through_its_text_config() -> None:
     assert model.vision_parameters == pytest.approx(0.42e9, rel=0.1)  # SigLIP so400m
 
 
+def test_what_a_family_leaves_out_is_filled_in(tmp_path: Path) -> None:
+    # google/gemma-3-4b-it's own file gives no heads, no head size and no vocabulary.
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"model_type": "gemma3", "text_config": {**text, "sliding_window": 1024}}), encoding="utf-8"
+    )
+    model, shipped = load_model(path), load_model("gemma-3-4b-it")
+    assert model.num_parameters == shipped.num_parameters - shipped.vision_parameters
+    assert model.windowed_layers == shipped.windowed_layers
+
+
+def test_gpt_2_s_lineage_has_two_matrices_of_four_times_the_width() -> None:
+    model = load_model("bloom-176b")
+    assert (model.mlp_matrices, model.intermediate_size, model.tie_word_embeddings) == (2, 4 * 14336, True)
+    assert [(gemm.n, gemm.k) for gemm in model.dense_mlp_gemms()] == [(4 * 14336, 14336), (14336, 4 * 14336)]
+
+
 def test_tied_embeddings_are_stored_once() -> None:
     tied, parts = load_model("Llama-3.2-1B-Instruct"), load_model("Llama-3.2-1B-Instruct").parameters_by_part()
     assert tied.tie_word_embeddings
@@ -259,6 +277,14 @@ def test_a_size_that_does_not_divide_the_heads_is_refused(name: str, tp: int) ->
         check_tensor_parallel(load_model(name), tp)
 
 
+def test_a_size_that_cuts_a_block_of_fp8_scales_is_refused() -> None:
+    model = load_model("Qwen3-235B-A22B-FP8")  # 1536 / 8 is one and a half blocks of 128
+    check_tensor_parallel(model, 4)
+    with pytest.raises(InputError, match="whole blocks of 128"):
+        check_tensor_parallel(model, 8)
+    check_tensor_parallel(load_model("Qwen3-235B-A22B"), 8)
+
+
 @pytest.mark.parametrize(
     ("name", "tp"), [("Qwen2.5-7B-Instruct", 4), ("Qwen3-30B-A3B", 8), ("Yi-34B", 8), ("DeepSeek-V3", 8)]
 )
@@ -313,7 +339,7 @@ def names_in_measured() -> Iterator[tuple[str, str]]:
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="../shared/measured is not at hand")
 def test_every_measured_model_and_gpu_is_in_the_catalog() -> None:
     found = set(names_in_measured())
-    for name in {model for model, _ in found} - {"", "bloom-176b"}:  # bloom: ALiBi, 2023, served no more
+    for name in {model for model, _ in found} - {""}:
         assert load_model(name).num_parameters > 0
     for name in {gpu for _, gpu in found} - {"", "h100_sxm_powercap"}:
         assert load_gpu(name).memory_bytes > 0
@@ -340,6 +366,9 @@ def test_every_measured_model_and_gpu_is_in_the_catalog() -> None:
         ({"layer_types": ["linear_attention"] * 32}, "layers of type linear_attention are not supported"),
         ({"layer_types": ["full_attention"], "sliding_window": 8}, "layer_types must have 32 entries, got 1"),
         ({"is_encoder_decoder": True}, "only decoder-only models"),
+        ({"attn_type_list": [0, 1]}, "linear attention"),
+        ({"hybrid_override_pattern": "M-M*"}, "not all attention of one shape"),
+        ({"moe_num_experts": 64}, "moe_num_experts: this way"),
         ({"max_position_embeddings": True}, "max_position_embeddings must be an integer"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": float("nan")}}, "factor must be a number"),
     ],

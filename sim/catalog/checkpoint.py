@@ -57,7 +57,8 @@ def _matches(pattern: str, module: str) -> bool:
 def _checkpoint_format(settings: Config, reader: Reader) -> tuple[str, int]:
     method = str(settings.get("quant_method", "")).lower()
     if method in ("fp8", "fbgemm_fp8"):
-        return "fp8", 0
+        block = settings.get("weight_block_size")
+        return "fp8", block[0] if isinstance(block, list) and block and isinstance(block[0], int) else 0
     if method == "mxfp4":
         return "mxfp4", 0
     if method in ("awq", "gptq", "auto-round", "bitsandbytes", "auto_awq"):

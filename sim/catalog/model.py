@@ -64,7 +64,7 @@ class ModelSpec:
     # the checkpoint's quantisation
     weight_format: str = ""  # "": not quantised
     quantized_parts: tuple[str, ...] = ()
-    quantization_group_size: int = 0
+    quantization_group_size: int = 0  # weights along the input that share a scale; fp8: the side of a block
     # multimodal
     vision_parameters: int = 0
     # of the data file
@@ -282,3 +282,9 @@ def check_tensor_parallel(model: ModelSpec, tp: int, field: str = "deployment.te
     for what, width in widths.items():
         if width % tp:
             raise InputError(field, f"must divide the {what} of {model.name} ({width}), got {tp}")
+        block = model.quantization_group_size if model.weight_format == "fp8" else 0
+        if block and tp > 1 and (width // tp) % block:  # vLLM: "not divisible by weight quantization block_n"
+            problem = (
+                f"must leave whole blocks of {block} of the {what} of {model.name} ({width}) to each GPU, got {tp}"
+            )
+            raise InputError(field, problem)
