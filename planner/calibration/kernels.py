@@ -87,9 +87,7 @@ def least_squares_fit(
     result = least_squares(residual, start, bounds=(0.0, 1.0), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=0.1)
     error = np.expm1(residual(result.x))
     values = low + result.x * scale
-    near = [
-        p.name for p, u in zip(parameters, result.x, strict=True) if (u < 1e-3 and p.low > 0) or u > 1 - 1e-3
-    ]
+    near = [p.name for p, u in zip(parameters, result.x, strict=True) if (u < 1e-3 and p.low > 0) or u > 1 - 1e-3]
     return KernelFit(
         {p.name: float(f"{v:.4g}") if v > 1e-6 else 0.0 for p, v in zip(parameters, values, strict=True)},
         len(measured),
@@ -111,8 +109,8 @@ def column(rows: Sequence[Row], name: str) -> Floats:
 
 
 def outside_cache(working_set: Floats, bytes_per_s: float, us: Floats) -> npt.NDArray[np.bool_]:
-    """Rows to keep: a benchmark that repeats a small kernel finds its data in L2, which a server never does. Sets up
-    to the largest one that beat the memory's datasheet bandwidth are left out; tiny ones, which show the launch, stay."""
+    """Rows to keep: a benchmark that repeats a small kernel finds its data in L2, which a server never does.
+    Sets up to the largest one that beat the datasheet's bandwidth are left out; tiny ones show the launch and stay."""
     faster = (working_set / (us * 1e-6) > bytes_per_s) & (working_set < KEPT_IN_CACHE)
     if not faster.any():
         return np.ones(len(us), dtype=bool)
@@ -140,7 +138,7 @@ def fit_gemm(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
         Parameter("overlap_loss", 0.1, 0.0, 1.0),
     )
     fit = least_squares_fit(parameters, lambda v: v[2] + overlapped(memory / v[1], compute / v[0], v[3]), us)
-    fit.values.update(activation_passes=1.0, expert_us=0.0)
+    fit.values["activation_passes"] = 1.0
     return fit
 
 
@@ -164,12 +162,11 @@ def fit_moe(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
         Parameter("launch_us", 20.0, 0.0, 120.0),
         Parameter("overlap_loss", 0.1, 0.0, 0.3),
         Parameter("activation_passes", 1.5, 1.0, 4.0),
-        Parameter("expert_us", 0.1, 0.0, 2.0),
     )
 
     def predict(v: Floats) -> Floats:
         memory = (read + v[4] * moved) / gpu.memory_bandwidth_bytes_per_s * 1e6
-        return v[2] + overlapped(memory / v[1] + touched * v[5], tokens * topk * row_us / v[0], v[3])
+        return v[2] + overlapped(memory / v[1], tokens * topk * row_us / v[0], v[3])
 
     return least_squares_fit(parameters, predict, us)
 
@@ -190,7 +187,9 @@ def fit_prefill(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:
         Parameter("prefill_ramp_tokens", 200.0, 0.0, 2000.0),
         Parameter("launch_us", 8.0, 0.0, 60.0),
     )
-    return least_squares_fit(parameters, lambda v: v[2] + (pairs + tiles + v[1] * batch * q) * pair_us / v[0] + read, us)
+    return least_squares_fit(
+        parameters, lambda v: v[2] + (pairs + tiles + v[1] * batch * q) * pair_us / v[0] + read, us
+    )
 
 
 def fit_decode(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:

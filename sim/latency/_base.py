@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mypy_extensions import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StepTime:
     """How long one engine step takes, in whole picoseconds. Subclass it to bring another latency model.
 

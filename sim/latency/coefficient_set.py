@@ -26,7 +26,6 @@ class GemmCoefficients:
     launch_us: float
     overlap_loss: float  # of the shorter of memory traffic and arithmetic, the share that adds to the longer
     activation_passes: float  # how often the activations cross memory (grouped GEMMs also permute them)
-    expert_us: float  # of grouped GEMMs, for each expert that is touched: its tiles seldom fill a last wave of blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,8 @@ class EngineCoefficients:
     layer_us: float  # norms, rotary embedding, activations, cache writes: the layer's small kernels
     moe_layer_us: float  # routing, top-k and permutation of a mixture layer, beyond layer_us
     sequence_us: float  # for each sequence that samples
+    truncated_sampling_us: float  # of a step that samples with top-p or top-k: the kernels around the sort
+    truncated_sampling_us_per_million_logits: float
     mixed_step_us: float  # of a step with a prefill, beyond one of pure decodes
     host_step_us: float  # scheduling and input preparation: hidden behind the GPU with asynchronous scheduling
     host_sequence_us: float

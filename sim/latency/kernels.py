@@ -69,7 +69,7 @@ class GroupedGemmTime:
         self.experts_per_token: int = experts_per_token
         self.launch_us: float = coefficients.launch_us
         self.overlap_loss: float = coefficients.overlap_loss
-        self.expert_us: float = weights_per_expert * bytes_per_weight / effective + coefficients.expert_us
+        self.expert_us: float = weights_per_expert * bytes_per_weight / effective
         self.activations_us: float = coefficients.activation_passes * activation_bytes_per_token / effective
         flops = 2.0 * experts_per_token * weights_per_expert
         self.token_us: float = flops / (flops_per_s * coefficients.compute / 1e6)

@@ -9,6 +9,7 @@ from sim.deployment import Deployment
 from sim.latency._base import StepTime
 from sim.latency.coefficient_set import AllReduceCoefficients, Coefficients, GemmCoefficients, GPUCoefficients
 from sim.latency.kernels import AllReduceTime, GemmTime, GroupedGemmTime
+from sim.latency.sampling import truncates
 
 PS_PER_US = 1e6
 SAMPLER_PASSES = 4  # a row of logits is written, cast to 32 bit, normalised and searched
@@ -86,7 +87,13 @@ class PhysicalStepTime(StepTime):
         self._gemms = [(timed(gemm), count) for gemms, count in groups for gemm in gemms]
         head = model.lm_head_gemm(tp)
         self._lm_head = timed(head)
-        self._sampler_us: float = SAMPLER_PASSES * 4.0 * head.n * tp / gpu.memory_bandwidth_bytes_per_s * 1e6
+        self._sampler_us: float = SAMPLER_PASSES * 4.0 * model.vocab_size / gpu.memory_bandwidth_bytes_per_s * 1e6
+        self._sampler_us += self._engine.sequence_us
+        self._sampler_step_us: float = 0.0
+        if truncates(model):
+            per_logit = self._engine.truncated_sampling_us_per_million_logits / 1e6
+            self._sampler_us += per_logit * model.vocab_size
+            self._sampler_step_us = self._engine.truncated_sampling_us
 
     def _grouped(self, deployment: Deployment, table: GPUCoefficients) -> GroupedGemmTime:
         model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
@@ -146,7 +153,7 @@ class PhysicalStepTime(StepTime):
         """Of the last layer's projection and the sampler, for `rows` sequences."""
         if not rows:
             return 0.0
-        return self._lm_head.us(rows) + rows * (self._sampler_us + self._engine.sequence_us)
+        return self._lm_head.us(rows) + self._sampler_step_us + rows * self._sampler_us
 
     def _with_host(self, gpu_us: float, host_us: float) -> float:
         return max(gpu_us, host_us) if self._async else gpu_us + host_us
