@@ -1,27 +1,38 @@
-"""Builds the engine with mypyc where a compiler is at hand, and leaves it interpreted where none is."""
+"""Builds the simulator's hot modules with mypyc where a compiler is at hand, and leaves them interpreted where none is."""
 
 import os
 import sys
 
 from setuptools import setup
 
-COMPILED: list[str] = []
+COMPILED = [
+    "sim/engine/blocks.py",
+    "sim/engine/queues.py",
+    "sim/engine/requests.py",
+    "sim/engine/stats.py",
+    "sim/engine/replica.py",
+    "sim/cluster/cluster.py",
+    "sim/latency/_base.py",
+    "sim/latency/kernels.py",
+    "sim/latency/step_time.py",
+]
 
 
 def extensions() -> list:
-    """The engine's hot modules as extensions; empty where they cannot be compiled."""
-    if os.environ.get("PLANNER_INTERPRETED") == "1" or not COMPILED:
+    """The hot modules as extensions; empty where they are not to be, or cannot be, compiled."""
+    building = any(command in sys.argv for command in ("build_ext", "bdist_wheel", "editable_wheel"))
+    if not building or os.environ.get("PLANNER_INTERPRETED"):
         return []
     try:
         from mypyc.build import mypycify
 
-        return mypycify(COMPILED, opt_level="3")
-    except BaseException as error:
-        print(f"the engine stays interpreted: {error}", file=sys.stderr)
+        modules = mypycify(COMPILED, opt_level="3")
+    except BaseException as error:  # mypyc ends the process where it cannot go on
+        print(f"the simulator stays interpreted: {error!r}", file=sys.stderr)
         return []
+    for module in modules:
+        module.optional = True
+    return modules
 
 
-modules = extensions()
-for module in modules:
-    module.optional = True
-setup(ext_modules=modules)
+setup(ext_modules=extensions())

@@ -1,3 +1,3 @@
-"""The version of the project, and whether the engine runs compiled or interpreted."""
+"""The version of the project."""
 
 __version__ = "0.1.0"
