@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sim.catalog
 from sim.catalog import GPUSpec, ModelSpec, check_tensor_parallel, gpu_names, load_gpu, load_model, model_names
+from sim.catalog.config import spec_from_config
 from sim.errors import InputError
 
 MEASURED = Path(__file__).resolve().parents[2] / "shared" / "measured"
@@ -394,6 +398,31 @@ def test_broken_json_is_refused(tmp_path: Path, text: str, problem: str) -> None
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=problem):
         load_model(str(path))
+
+
+JUNK: list[Any] = [None, 0, -1, 3, 1.5, float("nan"), True, "", "x", [], [1], ["a"], [None], {}, {"type": []}, 10**12]
+JUNK += [{"quant_method": ["fp8"]}, {"rope_type": "yarn", "factor": 1e300, "original_max_position_embeddings": 10**9}]
+JUNK += [
+    {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": [4]}}}, "ignore": ["re:(("]}
+]
+
+
+def test_no_config_raises_anything_but_an_input_error() -> None:
+    draw = random.Random(0)
+    folder = Path(sim.catalog.__file__).parent / "models"
+    configs = [json.loads(path.read_text(encoding="utf-8"))["config"] for path in sorted(folder.glob("*.json"))]
+    keys = sorted({key for config in configs for key in (*config, *config.get("text_config", {}))})
+    keys += ["moe_layers", "moe_layer_freq", "attn_type_list", "sliding_window_pattern", "multi_query"]
+    accepted = 0
+    for _ in range(3000):
+        config = json.loads(json.dumps(draw.choice(configs)))
+        broken = config.get("text_config", config)
+        for key in draw.sample(keys, draw.randint(1, 3)):
+            broken[key] = draw.choice(JUNK)
+        with contextlib.suppress(InputError):
+            assert spec_from_config(config, "broken").num_parameters > 0
+            accepted += 1
+    assert 300 < accepted < 2700
 
 
 def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:

@@ -284,6 +284,7 @@ def _dtype(outer: Reader, reader: Reader) -> str:
     value = value or outer.config.get("torch_dtype") or outer.config.get("dtype") or "bfloat16"
     # vLLM serves float32 checkpoints in 16 bit (--dtype auto), so 32-bit weights never reach the GPU.
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
+    value = value.removeprefix("torch.") if isinstance(value, str) else repr(value)
     if value not in names:
         raise reader.error(f"torch_dtype must be one of {', '.join(names)}, got {value!r}")
     return names[value]
