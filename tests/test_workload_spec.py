@@ -69,6 +69,7 @@ def arrival(**fields: Any) -> dict[str, Any]:
             "contradicts stages",
         ),
         (CHAT | {"input": -3}, "workload.input.value", "must be at least 0, got -3"),
+        (CHAT | {"input": 10**30}, "workload.input.value", "must be at most 100,000,000"),
         (CHAT | {"input": 0}, "workload.input", "must be at least 1 token"),
         (CHAT | {"output": 0}, "workload.output", "must be at least 1 token"),
         (CHAT | {"input": "long"}, "workload.input", "must be a number of tokens or a mapping"),

@@ -184,6 +184,7 @@ HEADER = "arrival_s,input_tokens,output_tokens\n"
         (HEADER + "0,5,5\n1,x,5\n", "trace.csv: line 3: input_tokens must be a whole number, got 'x'"),
         (HEADER + "0,5,0\n", "trace.csv: line 2: output_tokens must be at least 1, got 0"),
         (HEADER + "0,-5,1\n", "trace.csv: line 2: input_tokens must be at least 1, got -5"),
+        (HEADER + f"0,{10**30},1\n", "trace.csv: line 2: input_tokens must be at most 100,000,000"),
         (HEADER + "0,,1\n", "trace.csv: line 2: input_tokens is missing"),
         (HEADER + "0,5,5\n\n1,5\n", "trace.csv: line 4: has 2 fields, the header has 3"),
         (HEADER + "nan,5,5\n", "trace.csv: line 2: arrival_s must be a time >= 0, got 'nan'"),

@@ -10,7 +10,6 @@ from pydantic import Field, SerializeAsAny, model_validator
 from sim.errors import InputError
 from sim.workload._validation import (
     Count,
-    NonNegative,
     Positive,
     StrictModel,
     WholeNumber,
@@ -36,7 +35,7 @@ class Stage(StrictModel):
     """A stretch of constant load."""
 
     rate_rps: Positive
-    duration_s: Positive
+    duration_s: float = Field(gt=0, le=MAX_SECONDS)
 
 
 class Arrival(StrictModel):
@@ -45,8 +44,8 @@ class Arrival(StrictModel):
     process: Process
     rate_rps: Positive | None = None
     cv: float | None = Field(default=None, ge=0.01, le=100)
-    users: Count | None = None
-    think_time_s: NonNegative | None = None
+    users: WholeNumber | None = Field(default=None, ge=1, le=MAX_REQUESTS)
+    think_time_s: float | None = Field(default=None, ge=0, le=MAX_SECONDS)
     stages: list[Stage] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
@@ -143,7 +142,7 @@ class TraceSpec(WorkloadSpec):
     trace: str = Field(min_length=1)
     format: TraceFormat | None = None
     arrival_scale: float | None = Field(default=None, gt=0)
-    start_s: NonNegative | None = None
+    start_s: float | None = Field(default=None, ge=0, le=MAX_SECONDS)
     max_requests: Count | None = None
 
     @model_validator(mode="after")

@@ -20,8 +20,13 @@ def _integral(value: Any) -> Any:
 
 
 WholeNumber = Annotated[int, BeforeValidator(_integral)]
+LONGEST_TOKENS = 100_000_000
+"""No prompt and no output is longer, drawn or read: sums of lengths stay far inside int64."""
+
+Tokens = Annotated[WholeNumber, Field(ge=0, le=LONGEST_TOKENS)]
+MeanTokens = Annotated[float, Field(ge=1e-3, le=LONGEST_TOKENS)]
+SdTokens = Annotated[float, Field(ge=0, le=LONGEST_TOKENS)]
 Count = Annotated[WholeNumber, Field(ge=1)]
-NonNegativeInt = Annotated[WholeNumber, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -94,7 +99,9 @@ def _problem(error: Any) -> str:
     kind, ctx, value = error["type"], error.get("ctx", {}), error.get("input")
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return f"must be {words} {ctx[key]:g}, got {_shown(value)}"
+        bound = ctx[key]
+        shown = f"{bound:,}" if float(bound).is_integer() else f"{bound:g}"
+        return f"must be {words} {shown.removesuffix('.0')}, got {_shown(value)}"
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}, got {_shown(value)}"
     if kind == "missing":

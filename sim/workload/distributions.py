@@ -12,10 +12,17 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from sim.errors import InputError
 from sim.workload._types import IntColumn
-from sim.workload._validation import TAG, Count, NonNegative, NonNegativeInt, Positive, StrictModel, one_of
-
-LONGEST_TOKENS = 100_000_000
-"""No draw is longer: keeps the tail of a heavy distribution inside int64 sums."""
+from sim.workload._validation import (
+    LONGEST_TOKENS,
+    TAG,
+    MeanTokens,
+    NonNegative,
+    Positive,
+    SdTokens,
+    StrictModel,
+    Tokens,
+    one_of,
+)
 
 Draws = npt.NDArray[np.float64]
 
@@ -23,8 +30,8 @@ Draws = npt.NDArray[np.float64]
 class _Clipped(StrictModel):
     """Lengths are rounded to whole tokens, then clipped to [min, max] (as inference-perf and BLIS do)."""
 
-    min: NonNegativeInt | None = None
-    max: Count | None = None
+    min: Tokens | None = None
+    max: Annotated[Tokens, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> _Clipped:
@@ -41,7 +48,7 @@ class Constant(StrictModel):
     """Always `value`; a plain number in a spec means this."""
 
     dist: Literal["constant"] = "constant"
-    value: NonNegativeInt
+    value: Tokens
 
     @model_serializer
     def _as_a_plain_number(self) -> int:
@@ -52,8 +59,8 @@ class Normal(_Clipped):
     """A normal with its tails clipped, so that the mean of the lengths is near `mean` where clipping is rare."""
 
     dist: Literal["normal"] = "normal"
-    mean: Positive
-    sd: NonNegative
+    mean: MeanTokens
+    sd: SdTokens
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
         return self.mean + self.sd * rng.standard_normal(n)
@@ -63,8 +70,8 @@ class LogNormal(_Clipped):
     """By `mean` and `sd` of the lengths themselves, or by `mu` and `sigma` of their logarithm."""
 
     dist: Literal["lognormal"] = "lognormal"
-    mean: Positive | None = None
-    sd: NonNegative | None = None
+    mean: MeanTokens | None = None
+    sd: SdTokens | None = None
     mu: float | None = None
     sigma: NonNegative | None = None
 
@@ -90,7 +97,7 @@ class Exponential(_Clipped):
     """With the given mean."""
 
     dist: Literal["exponential"] = "exponential"
-    mean: Positive
+    mean: MeanTokens
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
         return self.mean * rng.standard_exponential(n)
@@ -100,8 +107,8 @@ class Uniform(StrictModel):
     """Whole numbers from `min` to `max`, both included."""
 
     dist: Literal["uniform"] = "uniform"
-    min: NonNegativeInt
-    max: Count
+    min: Tokens
+    max: Annotated[Tokens, Field(ge=1)]
 
     @model_validator(mode="after")
     def _ordered(self) -> Uniform:
@@ -147,7 +154,7 @@ class Empirical(_Clipped):
     """A histogram: length in tokens -> weight. Weights need not add up to 1."""
 
     dist: Literal["empirical"] = "empirical"
-    histogram: Annotated[dict[NonNegativeInt, NonNegative], BeforeValidator(_histogram)]
+    histogram: Annotated[dict[Tokens, NonNegative], BeforeValidator(_histogram)]
 
     @model_validator(mode="after")
     def _has_weight(self) -> Empirical:

@@ -23,7 +23,7 @@ import numpy as np
 from sim.errors import InputError
 from sim.workload._spec import SLO_CLASS_PRIORITY
 from sim.workload._types import IntColumn, Pieces
-from sim.workload._validation import nearest
+from sim.workload._validation import LONGEST_TOKENS, nearest
 from sim.workload.content import BlockTrie
 
 MOONCAKE_BLOCK_TOKENS = 512
@@ -71,12 +71,15 @@ class _Rows:
             value = int(raw) if isinstance(raw, str) else raw
         except ValueError:
             value = None
+        if type(value) is int and at_least <= value <= LONGEST_TOKENS:
+            return value
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
             self.fail(f"{key} is missing" if raw is None or raw == "" else f"{key} must be a whole number, got {raw!r}")
-        if value < at_least:
-            self.fail(f"{key} must be at least {at_least}, got {value}")
+        if not at_least <= value <= LONGEST_TOKENS:
+            bound = f"at least {at_least}" if value < at_least else f"at most {LONGEST_TOKENS:,}"
+            self.fail(f"{key} must be {bound}, got {value}")
         return value
 
     def time_ns(self, row: Mapping[str, Any], key: str, ns_per_unit: int) -> int:
