@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
+from matplotlib.text import Text
 from rich.console import Console
 
 from planner.report import explain, names, verdict
@@ -219,7 +220,7 @@ def test_plans_with_the_same_figures_are_shown_once() -> None:
 
 
 def test_the_catalog_is_listed_in_full() -> None:
-    out = Console(file=io.StringIO(), width=120)
+    out = Console(file=io.StringIO(), width=160)
     print_models(out)
     print_hardware(out)
     text = out.file.getvalue()
@@ -300,6 +301,6 @@ def test_labels_of_the_front_never_overlap(count: int, seed: int) -> None:
     figure = pareto_figure(crowded(count, seed))
     renderer = FigureCanvasAgg(figure).get_renderer()
     for axes in figure.axes:
-        boxes = [text.get_window_extent(renderer) for text in axes.texts if "x" in text.get_text()[:3]]
+        boxes = [Text.get_window_extent(text, renderer) for text in axes.texts if "x" in text.get_text()[:3]]
         for a in range(len(boxes)):
             assert not any(boxes[a].overlaps(boxes[b]) for b in range(a))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GIB = 2**30
-MODELS_WIDE = 122  # columns from which every figure of a model fits
+MODELS_WIDE = 128  # columns from which every figure of a model fits
 GPUS_WIDE = 92
 
 
@@ -21,14 +21,14 @@ def print_models(console: Console) -> None:
     """The catalog's models: size, shape, context, and what weights and KV cache take at TP=1."""
     models = [load_model(name) for name in model_names()]
     columns = [
-        ("Params\n1e9", [names.number(model.num_parameters / 1e9) for model in models]),
-        ("Weights\nGiB", [names.number(model.weight_bytes_per_gpu() / GIB) for model in models]),
-        ("Context\ntokens", [names.number(model.max_model_len) for model in models]),
+        ("Billion\nparams", [names.number(model.num_parameters / 1e9) for model in models]),
+        ("GiB of\nweights", [names.number(model.weight_bytes_per_gpu() / GIB) for model in models]),
+        ("\nContext", [f"{model.max_model_len:,}" for model in models]),
     ]
     if console.width >= MODELS_WIDE:
         columns += [
-            ("Active\n1e9", [names.number(model.active_parameters / 1e9) for model in models]),
-            ("KV a token\nKiB", [names.number(model.kv_bytes_per_token_per_gpu() / 1024) for model in models]),
+            ("Billion\nactive", [names.number(model.active_parameters / 1e9) for model in models]),
+            ("KiB KV\na token", [names.number(model.kv_bytes_per_token_per_gpu() / 1024) for model in models]),
             ("\nKind", [_kind(model) for model in models]),
         ]
     _print(console, "Model", [model.name for model in models], columns)
@@ -72,14 +72,17 @@ def _peaks(gpus: Sequence[GPUSpec], name: str) -> list[str]:
     return [f"{peak:,.0f}" if peak else "-" for peak in peaks]
 
 
+def _width(heading: str, values: Sequence[str]) -> int:
+    return max(map(len, (*heading.split("\n"), *values)))
+
+
 def _print(console: Console, first: str, keys: Sequence[str], columns: Sequence[tuple[str, Sequence[str]]]) -> None:
     grid = table()
-    grid.add_column(f"\n{first}", no_wrap=True)
-    for heading, _ in columns:
-        left = heading in ("\nKind", "\nLink")
-        grid.add_column(
-            heading if "\n" in heading else f"\n{heading}", justify="left" if left else "right", no_wrap=True
-        )
+    grid.add_column(f"\n{first}", overflow="fold")
+    for heading, values in columns:
+        text = heading if "\n" in heading else f"\n{heading}"
+        align = "left" if heading in ("\nKind", "\nLink") else "right"
+        grid.add_column(text, justify=align, no_wrap=True, min_width=_width(text, values))
     for index, key in enumerate(keys):
         grid.add_row(key, *(values[index] for _, values in columns))
     console.print(grid)

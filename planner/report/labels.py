@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from matplotlib.font_manager import FontProperties
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -15,6 +17,7 @@ _DISTANCES = (8, 18, 30, 44, 62)
 _DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
 _POINT_RADIUS_PX = 6.0
 _NEAR_PX = 70.0
+_PADDING_PX = 5.0
 
 
 def place_labels(axes: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], size: float = 8.5) -> None:
@@ -46,7 +49,7 @@ def _place(
     pixels: Sequence[tuple[float, float]],
 ) -> bool:
     scale = axes.figure.dpi / 72.0
-    width, height = 0.6 * size * len(text) * scale, 1.25 * size * scale
+    width, height = _extent(axes, text, size)
     for distance in _DISTANCES:
         for dx, dy in _DIRECTIONS:
             centre = (
@@ -74,6 +77,13 @@ def _place(
             taken.append(box)
             return True
     return False
+
+
+def _extent(axes: Axes, text: str, size: float) -> tuple[float, float]:
+    """Width and height of a text in pixels, with a little room around it."""
+    renderer = axes.figure.canvas.get_renderer()  # type: ignore[union-attr]
+    width, height, descent = renderer.get_text_width_height_descent(text, FontProperties(size=size), False)
+    return width + _PADDING_PX, height + descent + _PADDING_PX
 
 
 def _around(pixel: tuple[float, float], radius: float) -> Box:
