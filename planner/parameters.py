@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -163,9 +164,9 @@ def canonical(parameters: Mapping[str, Any]) -> Parameters:
 
 
 def content_id(*parts: Any) -> str:
-    """A short name for JSON-like `parts`: equal on every machine for equal parts, and for nothing else."""
+    """A short name for JSON-like `parts`, the same on every machine: 50 bits of their SHA-256."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()[:10]
 
 
 def to_deployment(parameters: Mapping[str, Any], model: ModelSpec, gpus: Mapping[str, GPUSpec]) -> Deployment:

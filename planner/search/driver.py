@@ -17,6 +17,7 @@ from planner.interrupts import Interrupts
 from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
 from planner.search.pareto import front_order
+from planner.search.twins import Twins
 from planner.space import Space
 
 Evaluation = dict[str, Any]
@@ -90,6 +91,8 @@ class Search:
         self._interrupts = interrupts or Interrupts()
         self._identity = Identity(space, evaluator)
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
+        self._twins = Twins()
+        self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self._progress = Progress(workers=executor.workers)
         self._front = _Front()
         self._started = time.monotonic()
@@ -138,7 +141,9 @@ class Search:
         """The evaluation of a plan that is known from an earlier run, or that its parameters alone rule out."""
         kept = self._known.get(plan)
         if kept is not None:
-            return self.judged(plan, parameters, outcome_of(kept))
+            outcome = outcome_of(kept)
+            self._twins.learn(parameters, outcome)
+            return self.judged(plan, parameters, outcome)
         static = self._evaluator.static_metrics(parameters)
         violation, why_not = judge(self._space.constraints, static)
         if why_not is None:
@@ -179,6 +184,16 @@ class Search:
                     self._keep(ended[plan])
 
     def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
+        """(id, outcome) of each candidate as it ends; of twins one is simulated first, for it may speak for all."""
+        known, todo = self._twins.split(todo.items())
+        yield from known.items()
+        first = set(self._twins.first_of_each(todo))
+        yield from self._simulated({plan: todo[plan] for plan in todo if plan in first})
+        known, rest = self._twins.split((plan, todo[plan]) for plan in todo if plan not in first)
+        yield from known.items()
+        yield from self._simulated(rest)
+
+    def _simulated(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
             return
         ids = list(todo)
@@ -189,7 +204,10 @@ class Search:
                 item = next(outcomes, None)
             if item is None:
                 return
-            yield ids[item[0]], item[1]
+            plan, outcome = ids[item[0]], item[1]
+            self._twins.learn(todo[plan], outcome)
+            self.simulations += 1
+            yield plan, outcome
 
     def _keep(self, evaluation: Evaluation) -> None:
         self._by_id[evaluation["id"]] = evaluation

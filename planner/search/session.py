@@ -50,7 +50,9 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         store.start(manifest, keep_evaluations=bool(known))
         executor = make_executor(options.executor or space.executor, evaluator, options.workers)
         try:
-            found = Search(space, evaluator, executor, store, known, show, interrupts).run()
+            running = Search(space, evaluator, executor, store, known, show, interrupts)
+            found = running.run()
+            manifest["simulations"] = running.simulations
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
