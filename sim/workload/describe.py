@@ -1,0 +1,86 @@
+"""What a workload is like: rates, burstiness, lengths, and how much of its prompts an endless cache would hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.workload._types import PS_PER_S, IntColumn, Workload
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Token lengths: their mean, their greatest, and quantiles by name (`p50`)."""
+
+    mean: float
+    max: int
+    quantiles: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What `describe` says of a workload. Rates and bursts are None where it names no times (a closed loop)."""
+
+    requests: int
+    span_s: float  # from the start to the last arrival
+    rate_rps: float | None  # requests a second over the span
+    peak_rate_rps: float | None  # in the busiest window
+    window_s: float | None  # length of those windows
+    gap_cv: float | None  # sd / mean of the gaps; 1 for Poisson
+    dispersion: float | None  # variance / mean of the counts a window; 1 for Poisson
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    shared_fraction: float  # of prompt tokens: what another request has too
+    reusable_fraction: float  # of prompt tokens: what an earlier request had, the bound of any prefix cache's hit rate
+
+
+def describe(workload: Workload, windows: int = 100) -> Description:
+    """Summary of `workload`; rates are counted in `windows` equal windows of its span."""
+    span_s = float(workload.arrival_ps[-1]) / PS_PER_S
+    timed = not workload.users and span_s > 0
+    counts = np.histogram(workload.arrival_ps, windows, (0, int(workload.arrival_ps[-1])))[0] if timed else np.zeros(1)
+    gaps = np.diff(workload.arrival_ps)
+    window_s = span_s / windows
+    prompt = int(workload.prompt_tokens.sum())
+    shared = np.array([sum(tokens for _, tokens in pieces) for pieces in workload.contents], np.int64)
+    return Description(
+        requests=len(workload),
+        span_s=span_s,
+        rate_rps=len(workload) / span_s if timed else None,
+        peak_rate_rps=float(counts.max()) / window_s if timed else None,
+        window_s=window_s if timed else None,
+        gap_cv=float(gaps.std() / gaps.mean()) if timed else None,
+        dispersion=float(counts.var() / counts.mean()) if timed else None,
+        prompt_tokens=_lengths(workload.prompt_tokens),
+        output_tokens=_lengths(workload.output_tokens),
+        shared_fraction=int(shared[workload.content].sum()) / prompt,
+        reusable_fraction=int(reusable_tokens(workload).sum()) / prompt,
+    )
+
+
+def reusable_tokens(workload: Workload) -> IntColumn:
+    """Leading prompt tokens of each request that some earlier request had, int64: its hits in an endless cache."""
+    node_of: dict[tuple[int, int], int] = {}
+    seen = [0]  # tokens of each piece that have come by
+    reused = np.zeros(len(workload), np.int64)
+    for request, content in enumerate(workload.content.tolist()):
+        node, hit, known = 0, 0, True
+        for piece, tokens in workload.contents[content]:
+            node = node_of.setdefault((node, piece), len(seen))
+            if node == len(seen):
+                seen.append(0)
+            if known:
+                hit += min(tokens, seen[node])
+                known = seen[node] >= tokens
+            seen[node] = max(seen[node], tokens)
+        reused[request] = hit
+    return reused
+
+
+def _lengths(column: IntColumn) -> Lengths:
+    values = np.quantile(column, QUANTILES)
+    names = (f"p{round(100 * q)}" for q in QUANTILES)
+    return Lengths(float(column.mean()), int(column.max()), dict(zip(names, values.tolist(), strict=True)))
