@@ -1,0 +1,199 @@
+"""Load points out of a CSV: one row a load of a deployment, closed loop (`concurrency`) or open (`rate_rps`)."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from planner.measurements._naming import async_by_default, batch_defaults, find_model, version_of
+from planner.measurements._run import MeasuredRun, Skipped
+from sim.catalog import load_gpu
+from sim.deployment import Deployment, PolicySpec
+from sim.errors import InputError
+from sim.workload import build_workload, parse_workload
+
+COLUMNS = ("id", "gpu", "model", "precision", "tp", "isl_mean", "osl_mean", "quality")
+ROUNDS = 6  # answers a user waits for in a closed loop: the first is the ramp, the rest are steady
+MAX_CLOSED_REQUESTS = 3000
+DISTRIBUTIONS = ("ttft", "tpot", "e2e")
+
+Row = dict[str, str]
+
+
+def read_load_points(path: Path) -> list[MeasuredRun | Skipped]:
+    """The rows of a load-points CSV; `InputError` where columns are missing."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
+        raise InputError(str(path), f"is no load-points table: lacks the columns {', '.join(missing)}")
+    return [_run(row, f"{path.name}:{number}") for number, row in enumerate(rows, start=2)]
+
+
+def number(row: Row, name: str) -> float | None:
+    """A numeric cell; None where it is blank or a word."""
+    try:
+        return float(row.get(name) or "")
+    except ValueError:
+        return None
+
+
+def _first_number(text: str) -> int | None:
+    head = text.split()[0] if text.split() else ""
+    return int(float(head)) if head.replace(".", "", 1).isdigit() else None
+
+
+def _unsupported(row: Row) -> str:
+    if row.get("disagg"):
+        return "prefill and decode on separate replicas"
+    if (number(row, "dp") or 1) > 1:
+        return "data-parallel attention"
+    if "offload" in row.get("engine", "") or "lmcache" in row.get("engine", ""):
+        return "KV offload to the host"
+    if number(row, "osl_mean") is None or number(row, "isl_mean") is None:
+        return "no lengths recorded"
+    if "multi-turn" in row.get("workload", "") or "trace replay" in row.get("workload", ""):
+        return "a multi-turn workload of which the row keeps only means"
+    if number(row, "concurrency") is None and number(row, "rate_rps") is None:
+        return "neither concurrency nor rate recorded"
+    return ""
+
+
+def _run(row: Row, where: str) -> MeasuredRun | Skipped:
+    source = row.get("source", "")
+    reason = _unsupported(row)
+    if reason:
+        return Skipped(row["id"], source, reason)
+    try:
+        deployment, notes = _deployment(row)
+        spec = parse_workload(_workload(row), where)
+    except InputError as error:
+        return Skipped(row["id"], source, str(error))
+    measured, statistics = _measured(row)
+    if not measured:
+        return Skipped(row["id"], source, "no metric recorded")
+    return MeasuredRun(
+        id=row["id"],
+        source=source,
+        regime="closed loop" if number(row, "concurrency") is not None else "open loop",
+        gpu=deployment.gpu.name,
+        model=deployment.model.name,
+        precision=row["precision"] or "bf16",
+        deployment=deployment,
+        workload=lambda seed: build_workload(spec, seed),
+        measured=measured,
+        statistics=statistics,
+        quality=row["quality"],
+        assumptions=notes,
+    )
+
+
+def _measured(row: Row) -> tuple[dict[str, float], dict[str, str]]:
+    measured: dict[str, float] = {}
+    statistics: dict[str, str] = {}
+    for name in DISTRIBUTIONS:
+        for statistic in ("mean", "p90", "p99"):
+            value = number(row, f"{name}_{statistic}_ms")
+            if value is not None and value > 0:
+                measured[f"{name}_{statistic}"] = value
+        median = number(row, f"{name}_p50_ms")
+        if f"{name}_mean" not in measured and median is not None and median > 0:
+            measured[f"{name}_mean"], statistics[f"{name}_mean"] = median, "p50"
+    throughput = number(row, "out_tok_s")
+    if throughput is not None and throughput > 0:
+        measured["output_tokens_per_s"] = throughput
+    return {name: value for name, value in measured.items() if not name.startswith(("tpot_p",))}, statistics
+
+
+def _kv_cache_dtype(row: Row) -> str:
+    """What the row says; else what NVIDIA's own fp8 and fp4 checkpoints of Llama ask for (kv_cache_quant_algo FP8)."""
+    given = row.get("kv_dtype", "")
+    if given in ("fp8", "fp8_e4m3"):
+        return "fp8"
+    modelopt = "Llama" in row["model"] and row["precision"] in ("fp8", "fp4", "nvfp4")
+    return "fp8" if not given and modelopt else "auto"
+
+
+def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
+    model, quantization = find_model(row["model"], row["precision"])
+    gpu = load_gpu(row["gpu"])
+    version = version_of(row.get("engine_version", ""), row.get("note", ""))
+    seats, tokens = batch_defaults(gpu, version)
+    concurrency = number(row, "concurrency")
+    given_seats = _first_number(row.get("max_num_seqs", ""))
+    if given_seats is None and concurrency is not None:
+        seats = max(seats, int(concurrency))
+    notes = ["expert parallelism as tensor parallelism"] if (number(row, "ep") or 1) > 1 else []
+    shared = "shared_prefix" in row.get("workload", "")
+    caching = row.get("prefix_caching", "")
+    model_len = number(row, "max_model_len")
+    return (
+        Deployment(
+            model,
+            gpu,
+            tensor_parallel_size=int(number(row, "tp") or 1),
+            replicas=int(number(row, "replicas") or 1),
+            max_num_seqs=given_seats or seats,
+            max_num_batched_tokens=max(
+                _first_number(row.get("max_num_batched_tokens", "")) or tokens, given_seats or seats
+            ),
+            max_model_len=int(model_len) if model_len else None,
+            gpu_memory_utilization=number(row, "gpu_mem_util") or 0.9,
+            enable_prefix_caching=caching != "False" and (shared or caching != ""),
+            kv_cache_dtype=_kv_cache_dtype(row),
+            quantization=quantization,
+            engine_version=version,
+            async_scheduling=async_by_default(version),
+            routing=PolicySpec("weighted" if "prefix" in row.get("routing", "") else "round-robin"),
+            gateway="llm-d" if row.get("engine", "").startswith("llm-d") else "none",
+        ),
+        tuple(notes),
+    )
+
+
+def _workload(row: Row) -> dict[str, Any]:
+    concurrency, rate = number(row, "concurrency"), number(row, "rate_rps")
+    isl, osl = round(number(row, "isl_mean") or 1), max(1, round(number(row, "osl_mean") or 1))
+    recorded = int(number(row, "n_requests") or 0)
+    spec: dict[str, Any]
+    if "shared_prefix" in row.get("workload", "") and "10 groups x 10 users" in row["workload"]:
+        shared = round(isl * (number(row, "prefix_share") or 0.0))
+        spec = {"kind": "shared_prefix", "num_groups": 10, "num_prompts_per_group": 10}
+        spec |= {"system_prompt_len": shared, "question_len": isl - shared, "output_len": osl}
+    elif "inference-perf shared_prefix" in row.get("workload", ""):
+        system = 150 if "roleplay" in row["workload"] else 100
+        spec = {"kind": "shared_prefix", "num_groups": 10, "num_prompts_per_group": 10}
+        spec |= {"system_prompt_len": system, "question_len": isl - system, "output_len": osl}
+    else:
+        spec = {"kind": "lengths", "input": isl, "output": osl}
+    if concurrency is not None:
+        users = int(concurrency)
+        spec["arrival"] = {"process": "closed", "users": users}
+        spec["num_requests"] = max(users + 1, min(recorded or users * ROUNDS, max(MAX_CLOSED_REQUESTS, 2 * users)))
+        return spec
+    assert rate is not None
+    spec["arrival"] = _arrival(row, rate)
+    if "stages" not in spec["arrival"]:
+        spec["num_requests"] = recorded or 500
+    return spec
+
+
+# The loads of inference-perf's named workloads: the row keeps only their mean.
+NAMED_STAGES = {
+    "codegen": [{"rate_rps": 5, "duration_s": 600}, {"rate_rps": 10, "duration_s": 600}],
+    "general": [{"rate_rps": 8, "duration_s": 600}, {"rate_rps": 20, "duration_s": 600}],
+    "roleplay": [{"rate_rps": 6, "duration_s": 1200}],
+}
+
+
+def _arrival(row: Row, rate: float) -> dict[str, Any]:
+    arrival = row.get("arrival", "")
+    for name, stages in NAMED_STAGES.items():
+        if f"inference-perf shared_prefix {name}" in row.get("workload", ""):
+            return {"process": "normalized-poisson", "stages": stages}
+    if arrival == "constant" and "inference-perf" in row.get("source", ""):
+        return {"process": "normalized-poisson", "rate_rps": rate}
+    if arrival == "poisson":
+        return {"process": "poisson", "rate_rps": rate}
+    return {"process": "constant", "rate_rps": rate}
