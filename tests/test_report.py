@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 from rich.console import Console
 
 from planner.report import explain, names, verdict
@@ -301,6 +301,9 @@ def test_labels_of_the_front_never_overlap(count: int, seed: int) -> None:
     figure = pareto_figure(crowded(count, seed))
     renderer = FigureCanvasAgg(figure).get_renderer()
     for axes in figure.axes:
+        for text in axes.texts:
+            if isinstance(text, Annotation):
+                text.update_positions(renderer)
         boxes = [Text.get_window_extent(text, renderer) for text in axes.texts if "x" in text.get_text()[:3]]
         for a in range(len(boxes)):
             assert not any(boxes[a].overlaps(boxes[b]) for b in range(a))

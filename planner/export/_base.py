@@ -63,13 +63,15 @@ class SimulatedPlan:
 
         return make_workload(self.plan.workload, self.plan.folder, self.plan.seed)
 
-    @property
+    @cached_property
     def max_model_len(self) -> int:
         """The simulated context length: the plan's, or the model's cut to what the KV cache holds."""
-        given = self.deployment["max_model_len"]
-        if given is not None:
-            return int(given)
-        return int(min(self.model.max_model_len, self.metrics["kv_capacity_tokens"]))
+        from planner.evaluate import priced_gpus
+        from planner.parameters import to_deployment
+        from sim.memory import kv_capacity
+
+        gpus = priced_gpus((self.deployment["gpu"],), self.plan.prices)
+        return kv_capacity(to_deployment(self.deployment, self.model, gpus)).max_model_len
 
     @property
     def gpus_per_node(self) -> int:

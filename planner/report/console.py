@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from planner.parameters import DEFAULTS
 from planner.report import explain, names, verdict
 from planner.report.catalog import print_hardware, print_models
 from planner.report.layout import line, star, table
@@ -45,8 +46,10 @@ def summary_line(run: Run) -> str:
     exact = "exact (every candidate simulated or ruled out)" if run.exact else "not exact (candidates sampled)"
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
+    simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
+    ruled_out = f" ({names.number(simulated)} simulated)" if simulated < len(run.evaluations) else ""
     return (
-        f"{names.number(len(run.evaluations))} evaluated, {names.number(feasible)} feasible, "
+        f"{names.number(len(run.evaluations))} evaluated{ruled_out}, {names.number(feasible)} feasible, "
         f"{names.number(len(run.front))} on the front; {exact}{time}."
     )
 
@@ -63,31 +66,47 @@ def _print_title(console: Console, run: Run) -> None:
 def _print_plans(console: Console, run: Run, groups: Sequence[Group], *, starred: bool) -> None:
     plans = [plan for plan, _ in groups]
     parameters = [plan["parameters"] for plan in plans]
-    varying = names.varying(parameters)
-    wide = console.width >= WIDE and bool(varying)
+    varying = [name for name in names.varying(parameters) if name != "gpu"]
+    show_gpu = any(plan["gpu"] != parameters[0]["gpu"] for plan in parameters)
+    wide = console.width >= WIDE
     grid = table()
     grid.add_column("", width=1)
-    grid.add_column("Plan\nTPxreplicas", no_wrap=True)
-    grid.add_column("\nId", no_wrap=True)
-    if wide:
+    for heading in ("TP x\nreplicas", *(["\nGPU"] if show_gpu else []), *(["\nId"] if wide else [])):
+        grid.add_column(heading, no_wrap=True)
+    if wide and varying:
         grid.add_column("\nSettings", overflow="fold", ratio=1)
     ttft, tpot = verdict.ttft_metric(run), verdict.tpot_metric(run)
     for heading in ("\nGPUs", "\n$/h", "Output\ntokens/s", _heading(ttft), _heading(tpot), "SLO\nheadroom"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for index, plan in enumerate(plans):
         first = starred and index == 0
-        row = [star(console) if first else "", names.plan_label(plan["parameters"]), str(plan["id"])]
-        row += [names.settings(plan["parameters"], varying)] if wide else []
+        row = [star(console) if first else "", names.plan_label(plan["parameters"])]
+        row += [plan["parameters"]["gpu"]] if show_gpu else []
+        row += [str(plan["id"])] if wide else []
+        row += [names.settings(plan["parameters"], varying)] if wide and varying else []
         grid.add_row(*row, *_figures(run, plan, ttft, tpot), style="bold" if first else None)
     console.print(grid)
     console.print()
     for index, (plan, same) in enumerate(groups):
         mark = star(console) if starred and index == 0 else " "
         _print_note(console, run, plan, same, mark, () if wide else varying)
-    shared = [name for name in parameters[0] if name not in (*varying, *names.SIZE)]
     console.print()
+    _print_common(console, run, parameters[0], varying, show_gpu)
+
+
+def _print_common(
+    console: Console, run: Run, parameters: Mapping[str, Any], varying: Sequence[str], gpu_varies: bool
+) -> None:
+    """What all the plans have in common, as far as the space speaks of it or it is not vLLM's default."""
+    asked = run.space.get("space") or {}
+    skipped = {*varying, *names.SIZE, *(["gpu"] if gpu_varies else [])}
+    shared = [
+        name
+        for name, value in parameters.items()
+        if name not in skipped and (name in asked or value != DEFAULTS.get(name))
+    ]
     if shared:
-        line(console, f"Common to all: {names.settings(parameters[0], shared)}.", style="dim", indent=2)
+        line(console, f"Common to all: {names.settings(parameters, shared)}; the rest is vLLM's default.", indent=2)
 
 
 def _figures(run: Run, plan: verdict.Evaluation, ttft: str, tpot: str) -> list[str]:

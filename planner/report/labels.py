@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,14 +16,20 @@ Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 
 # Where a label may go, in points from its point, the nearest first.
 _DISTANCES = (8, 18, 30, 44, 62)
-_DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))
+_DIRECTIONS = ((1, 0), (1, 1), (-1, 0), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1))
 _POINT_RADIUS_PX = 6.0
 _NEAR_PX = 70.0
 _PADDING_PX = 5.0
 
 
-def place_labels(axes: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], size: float = 8.5) -> None:
-    """Write each text beside its point, in the order of importance.
+def place_labels(
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    texts: Sequence[str],
+    line: Sequence[tuple[float, float]] = (),
+    size: float = 8.5,
+) -> None:
+    """Write each text beside its point, in the order of importance, off the `line`.
 
     The axes' limits and position must be final. A text near an equal one is not repeated; one that finds no room is
     left out rather than drawn over another.
@@ -30,6 +38,7 @@ def place_labels(axes: Axes, points: Sequence[tuple[float, float]], texts: Seque
     bounds = axes.get_window_extent()
     frame = (bounds.x0, bounds.y0, bounds.x1, bounds.y1)
     taken = [_around(pixel, _POINT_RADIUS_PX) for pixel in pixels]
+    taken += [_around(pixel, 1.0) for pixel in _along(axes.transData.transform(line) if len(line) else ())]
     written: list[tuple[str, tuple[float, float]]] = []
     for point, pixel, text in zip(points, pixels, texts, strict=True):
         if any(text == other and _distance(pixel, where) < _NEAR_PX for other, where in written):
@@ -77,6 +86,17 @@ def _place(
             taken.append(box)
             return True
     return False
+
+
+def _along(corners: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Points of a line through `corners`, a few pixels apart."""
+    points = []
+    for start, end in itertools.pairwise(corners):
+        steps = int(math.hypot(end[0] - start[0], end[1] - start[1]) / 4) + 1
+        for step in range(steps):
+            share = step / steps
+            points.append((start[0] + share * (end[0] - start[0]), start[1] + share * (end[1] - start[1])))
+    return points
 
 
 def _extent(axes: Axes, text: str, size: float) -> tuple[float, float]:

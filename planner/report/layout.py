@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def table() -> Table:
     """A table with a ruled heading and no other lines."""
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1))
+    return Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1), collapse_padding=True
+    )
 
 
 def line(console: Console, text: str | Text, style: str = "", indent: int = 0) -> None:

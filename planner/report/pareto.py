@@ -165,7 +165,9 @@ def _draw_panel(
             axes.plot(a, b, style.marker, color=style.colour, mec="black", mew=0.9, ms=8, zorder=4)
         else:
             axes.plot(a, b, style.marker, color=style.colour, mec="none", ms=4.5, alpha=0.3, zorder=3)
-    _draw_front(axes, run, [point for point in points if point[2]["id"] in front], x, y)
+    line = _front_line(run, x, y)
+    if len(line) > 1:
+        axes.plot(*_columns(line), "-", color=FRONT_LINE, lw=1.1, zorder=3.5)
     best = verdict.recommended(run)
     if best is not None:
         for a, b, _ in _points([best], x, y):
@@ -177,18 +179,18 @@ def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
     return [point[0] for point in points], [point[1] for point in points]
 
 
-def _draw_front(axes: Axes, run: Run, points: list[tuple[float, float, Any]], x: str, y: str) -> None:
-    """Connect the plans of the front that no other plan of the front dominates in this projection."""
+def _front_line(run: Run, x: str, y: str) -> list[tuple[float, float]]:
+    """The plans of the front that no other plan of the front dominates in this projection, in order."""
     sense = dict(run.objectives)
     signs = [-1.0 if sense.get(metric, "min") == "max" else 1.0 for metric in (x, y)]
+    points = _points(run.front_evaluations(), x, y)
     kept: list[tuple[float, float]] = []
     best = math.inf
     for a, b, _ in sorted(points, key=lambda point: (signs[0] * point[0], signs[1] * point[1])):
         if signs[1] * b < best:
             best = signs[1] * b
             kept.append((a, b))
-    if len(kept) > 1:
-        axes.plot(*_columns(kept), "-", color=FRONT_LINE, lw=1.1, zorder=3.5)
+    return kept
 
 
 def _scale(axes: Axes, run: Run, metric: str, *, vertical: bool) -> None:
@@ -283,7 +285,7 @@ def _label(axes: Axes, run: Run, x: str, y: str) -> None:
     for _, _, plan in points:
         kind = f" {str(plan['parameters'].get('gpu')).split('-')[0]}" if len(kinds) > 1 else ""
         texts.append(names.plan_label(plan["parameters"]) + kind)
-    place_labels(axes, [(a, b) for a, b, _ in points], texts)
+    place_labels(axes, [(a, b) for a, b, _ in points], texts, _front_line(run, x, y))
 
 
 def _title(figure: Figure, run: Run, main: Axes) -> None:
@@ -308,8 +310,14 @@ def _legend(figure: Figure, run: Run, plans: Sequence[verdict.Evaluation], style
     if any(not plan["feasible"] for plan in plans):
         handles.append(Line2D([], [], marker="x", color=INFEASIBLE, ms=5, ls="", label="breaks the SLO"))
     if run.constraints:
-        handles.append(Patch(color=FEASIBLE, label="allowed by the SLO"))
+        handles.append(Patch(color=FEASIBLE, label="within the limits on the axes"))
     if handles:
         figure.legend(
-            handles=handles, loc="outside lower center", ncols=min(7, len(handles)), frameon=False, fontsize=9
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(9, len(handles)),
+            columnspacing=1.4,
+            handletextpad=0.5,
+            frameon=False,
+            fontsize=9,
         )

@@ -15,18 +15,19 @@ def workload_words(workload: Mapping[str, Any]) -> str:
 
 
 def _content(workload: Mapping[str, Any]) -> str:
-    kind = workload.get("kind") or ("trace" if "trace" in workload else "")
+    kind = workload.get("kind") or next((key for key in ("preset", "trace", "clients") if key in workload), "")
     if kind == "shared_prefix":
         prompts = int(workload.get("num_groups", 1)) * int(workload.get("num_prompts_per_group", 1))
-        shared, question = workload.get("system_prompt_len"), workload.get("question_len")
-        return (
-            f"{number(prompts)} prompts of {number(shared)} shared + {number(question)} tokens, "
-            f"{number(workload.get('output_len'))} out"
+        shared, question, output = (
+            _length(workload.get(f"{name}_len")) for name in ("system_prompt", "question", "output")
         )
+        return f"{number(prompts)} prompts of {shared} shared + {question} tokens, {output} out"
     if kind == "preset":
         return f"preset {workload.get('preset')}"
     if kind == "lengths":
-        return f"{_length(workload.get('input'))} tokens in, {_length(workload.get('output'))} out"
+        prefix = workload.get("prefix")
+        shared = f"{_length(prefix.get('tokens'))} shared + " if isinstance(prefix, Mapping) else ""
+        return f"{shared}{_length(workload.get('input'))} tokens in, {_length(workload.get('output'))} out"
     if kind == "trace":
         return f"trace {str(workload.get('trace')).rsplit('/', 1)[-1]}"
     if kind == "clients":
@@ -35,11 +36,10 @@ def _content(workload: Mapping[str, Any]) -> str:
 
 
 def _length(spec: Any) -> str:
-    if isinstance(spec, Mapping):
-        name = spec.get("distribution") or spec.get("kind") or "about"
-        mean = spec.get("mean", spec.get("value"))
-        return f"{name} {number(mean)}" if mean is not None else str(name)
-    return number(spec)
+    if not isinstance(spec, Mapping):
+        return number(spec)
+    mean = spec.get("mean", spec.get("value"))
+    return f"about {number(mean)}" if mean is not None else str(spec.get("dist", "drawn"))
 
 
 def _arrival(arrival: Mapping[str, Any]) -> str:
