@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +119,7 @@ class Search:
     def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
         """Evaluate what is new among `choices` as far as the budget goes, and tell the method about all of them."""
         plans = [self._identity.of(choice) for choice in choices]
-        ready: dict[str, Evaluation] = {}
+        ended: dict[str, Evaluation | None] = {}
         todo: dict[str, Parameters] = {}
         room = budget - self._progress.done
         for plan, parameters in {p: q for p, q in plans if p not in self._by_id}.items():
@@ -127,11 +128,10 @@ class Search:
                 room -= 1
             if room < 0:
                 break
+            ended[plan] = evaluation
             if evaluation is None:
                 todo[plan] = parameters
-            else:
-                ready[plan] = evaluation
-        self._collect(ready, todo)
+        self._collect(ended, todo)
         if all(plan in self._by_id for plan, _ in plans):
             evaluations = [self._by_id[plan] for plan, _ in plans]
             costs = np.array([self._costs(evaluation) for evaluation in evaluations], dtype=np.float64)
@@ -165,23 +165,21 @@ class Search:
         evaluation["saturation"] = outcome.saturation
         return evaluation
 
-    def _collect(self, ready: dict[str, Evaluation], todo: dict[str, Parameters]) -> None:
-        """Keep what is ready, then what `todo` turns out to be, in order whatever the order in which it ends."""
-        for evaluation in ready.values():
-            self._keep(evaluation)
-        ended: dict[str, Evaluation] = {}
-        order = iter(todo)
+    def _collect(self, ended: dict[str, Evaluation | None], todo: dict[str, Parameters]) -> None:
+        """Keep every evaluation in the order of `ended`, whatever the order in which those of `todo` end."""
+        order = iter(ended)
         upcoming = next(order, None)
         try:
-            for plan, outcome in self._outcomes(todo):
-                ended[plan] = self.judged(plan, todo[plan], outcome)
-                while upcoming in ended:
-                    self._keep(ended.pop(upcoming))
+            for plan, outcome in itertools.chain([(None, None)], self._outcomes(todo)):
+                if plan is not None and outcome is not None:
+                    ended[plan] = self.judged(plan, todo[plan], outcome)
+                while upcoming is not None and (evaluation := ended[upcoming]) is not None:
+                    self._keep(evaluation)
                     upcoming = next(order, None)
         finally:
-            for plan in todo:
-                if plan in ended:
-                    self._keep(ended[plan])
+            for evaluation in ended.values():
+                if evaluation is not None and evaluation["id"] not in self._by_id:
+                    self._keep(evaluation)
 
     def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         """(id, outcome) of each candidate as it ends; of twins one is simulated first, for it may speak for all."""
