@@ -140,7 +140,7 @@ class Search:
     def _without_simulation(self, plan: str, parameters: Parameters) -> Evaluation | None:
         """The evaluation of a plan that is known from an earlier run, or that its parameters alone rule out."""
         kept = self._known.get(plan)
-        if kept is not None:
+        if kept is not None and not _is_ruled_out(kept):
             outcome = outcome_of(kept)
             self._twins.learn(parameters, outcome)
             return self.judged(plan, parameters, outcome)
