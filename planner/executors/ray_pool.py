@@ -55,7 +55,7 @@ class _Batch:
 
 
 class RayExecutor:
-    """Evaluates on `workers` actors of a Ray instance of its own, started at once and ended by `close`.
+    """Evaluates on `workers` actors of the Ray that this process has, or of one started now and ended by `close`.
 
     A batch whose actor dies is tried again on a new one, its candidates one by one, so that one that kills every
     worker it meets is recorded as failed and costs no other.
@@ -66,12 +66,13 @@ class RayExecutor:
     def __init__(self, evaluate: Evaluate, workers: int) -> None:
         self.workers = workers
         self._seconds_each = 0.0
-        _start(workers)
+        self._started = _start(workers)
         import ray
 
         self._ray = ray
         self._evaluate = ray.put(evaluate)
-        self._actor_class = ray.remote(num_cpus=1, max_restarts=0)(Worker)
+        # No CPU is asked of Ray: how many workers there are is decided here, and must not wait for a free slot.
+        self._actor_class = ray.remote(num_cpus=0, max_restarts=0)(Worker)
         self._actors = [self._new_actor() for _ in range(workers)]
 
     def _new_actor(self) -> Any:
@@ -95,15 +96,26 @@ class RayExecutor:
                 busy[self._actors[slot].run.remote(work)] = (slot, batch)
                 load[slot] += 1
             done, _ = self._ray.wait(list(busy), num_returns=1)
-            slot, batch = busy.pop(done[0])
-            load[slot] -= 1
-            try:
-                outcomes, seconds = self._ray.get(done[0])
-            except self._ray.exceptions.RayError as error:
-                yield from self._retry(slot, batch, error, again, busy, load)
+            slot, batch = busy[done[0]]
+            outcomes = self._result(done[0])
+            if outcomes is None:
+                yield from self._replace(slot, busy, again)
+                load[slot] = 0
                 continue
-            self._seconds_each = seconds / len(outcomes)
+            del busy[done[0]]
+            load[slot] -= 1
             yield from zip(batch.positions, outcomes, strict=True)
+
+    def _result(self, reference: Any) -> list[Outcome] | None:
+        """The outcomes of a batch; None if its actor died. What the evaluator raises is raised: it is our mistake."""
+        try:
+            outcomes, seconds = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError:
+            raise
+        except self._ray.exceptions.RayError:
+            return None
+        self._seconds_each = seconds / len(outcomes)
+        return list(outcomes)
 
     def _next_batch(self, todo: deque[int]) -> _Batch:
         size = FIRST_BATCH if not self._seconds_each else int(BATCH_S / self._seconds_each)
@@ -111,34 +123,52 @@ class RayExecutor:
         size = max(1, min(size, MAX_BATCH, fair))
         return _Batch([todo.popleft() for _ in range(size)])
 
-    def _retry(
-        self, slot: int, batch: _Batch, error: Exception, again: deque[_Batch], busy: dict[Any, Any], load: list[int]
+    def _replace(
+        self, slot: int, busy: dict[Any, tuple[int, _Batch]], again: deque[_Batch]
     ) -> Iterator[tuple[int, Outcome]]:
-        """Replace a dead actor and queue what it had at hand; yield failures of what was tried often enough."""
-        lost = [batch]
-        for reference in [r for r, (other, _) in busy.items() if other == slot]:
-            lost.append(busy.pop(reference)[1])
-        load[slot] = 0
+        """Put a new actor in the place of a dead one and queue again what it did not finish.
+
+        It died of the first batch that it did not finish: those come in the order in which they were sent.
+        """
+        blamed = False
+        for reference in [reference for reference, (other, _) in busy.items() if other == slot]:
+            batch = busy.pop(reference)[1]
+            outcomes = self._result(reference)
+            if outcomes is not None:
+                yield from zip(batch.positions, outcomes, strict=True)
+            elif blamed:
+                again.append(batch)
+            else:
+                blamed = True
+                yield from self._blame(batch, again)
         self._actors[slot] = self._new_actor()
+
+    def _blame(self, batch: _Batch, again: deque[_Batch]) -> Iterator[tuple[int, Outcome]]:
+        """Queue the candidates of a batch that an actor died of one by one; give up on one tried often enough."""
         for position in batch.positions:
             if batch.tries + 1 >= MAX_TRIES:
-                yield position, Outcome({}, failed=f"its worker died {MAX_TRIES} times ({type(error).__name__})")
+                yield position, Outcome({}, failed=f"its worker died {MAX_TRIES} times")
             else:
                 again.append(_Batch([position], batch.tries + 1))
-        again.extend(lost[1:])
 
     def close(self) -> None:
-        """Stop the Ray instance."""
-        self._ray.shutdown()
+        """End the actors, and Ray if this executor started it."""
+        if self._started:
+            self._ray.shutdown()
+        else:
+            for actor in self._actors:
+                self._ray.kill(actor)
 
 
-def _start(workers: int) -> None:
-    """Start a local Ray: quiet, without dashboard or usage reports, and without touching our signal handlers."""
+def _start(workers: int) -> bool:
+    """Start a local Ray unless one runs: quiet, without dashboard or usage reports, our signal handlers left alone."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     import ray
 
+    if ray.is_initialized():
+        return False
     ray.init(
         address="local",
         num_cpus=workers,
@@ -151,6 +181,7 @@ def _start(workers: int) -> None:
     for number, handler in handlers.items():
         if handler is not None:
             _restore(number, handler)
+    return True
 
 
 def _restore(number: int, handler: Any) -> None:
