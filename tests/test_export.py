@@ -17,9 +17,11 @@ from planner.export._base import SimulatedPlan
 from planner.export.timed_trace import chunk_tokens, trace_lines
 from planner.export.vllm_serve import placement, ports, serve_script
 from planner.goals import Constraint
-from planner.parameters import resolve
+from planner.parameters import resolve, to_deployment
 from planner.plan import Plan
+from sim.catalog import load_gpu
 from sim.errors import InputError
+from sim.memory import kv_capacity
 from sim.workload import Workload
 
 CODEGEN = {
@@ -46,13 +48,13 @@ def simulated(
 ) -> SimulatedPlan:
     constraints = (Constraint("ttft_mean_ms", "<=", 300.0), Constraint("gpus", "<=", 8.0))
     plan = Plan(
-        model="meta-llama/Llama-2-70b-hf",
+        model=model,
         workload=workload or CODEGEN,
         deployment=resolve({"gpu": "H100-SXM-80GB", "tensor_parallel_size": 4, **(deployment or {})}),
         seed=7,
         constraints=constraints,
     )
-    return SimulatedPlan("p1", 1, "run", plan, {"kv_capacity_tokens": 250_000.0, **(metrics or {})}, "seed: 7\n")
+    return SimulatedPlan("p1", 1, "run", plan, metrics or {}, "seed: 7\n")
 
 
 def flag(script: str, name: str) -> str | None:
@@ -67,7 +69,7 @@ deployments = st.fixed_dictionaries(
         "replicas": st.integers(1, 12),
         "max_num_seqs": st.integers(1, 4096),
         "max_num_batched_tokens": st.integers(1, 65536),
-        "max_model_len": st.one_of(st.none(), st.integers(1, 200_000)),
+        "max_model_len": st.integers(1, 200_000),
         "gpu_memory_utilization": st.floats(0.05, 1.0),
         "block_size": st.sampled_from([8, 16, 32, 64]),
         "enable_prefix_caching": st.booleans(),
@@ -104,8 +106,11 @@ def test_no_two_replicas_share_a_gpu_or_an_address(size: int, replicas: int) -> 
 
 def test_a_left_out_context_length_is_exported_as_the_engine_would_resolve_it() -> None:
     assert simulated().max_model_len == 4096  # the model's own
-    assert simulated(metrics={"kv_capacity_tokens": 3008.0}).max_model_len == 3008  # what the cache holds
     assert simulated({"max_model_len": 1000}).max_model_len == 1000
+    one = {"gpu": "L4", "tensor_parallel_size": 1}
+    plan = simulated(one, model="meta-llama/Llama-3.1-8B-Instruct")  # 131,072 tokens, more than an L4 has room for
+    capacity = kv_capacity(to_deployment(plan.deployment, plan.model, {"L4": load_gpu("L4")}))
+    assert plan.max_model_len == capacity.max_model_len < 131_072
 
 
 def test_exported_scripts_are_valid_bash() -> None:

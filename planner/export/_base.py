@@ -66,6 +66,9 @@ class SimulatedPlan:
     @cached_property
     def max_model_len(self) -> int:
         """The simulated context length: the plan's, or the model's cut to what the KV cache holds."""
+        given = self.deployment["max_model_len"]
+        if given is not None:
+            return int(given)
         from planner.evaluate import priced_gpus
         from planner.parameters import to_deployment
         from sim.memory import kv_capacity

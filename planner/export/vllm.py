@@ -89,7 +89,7 @@ def _readme(plan: SimulatedPlan, router: str, files: dict[str, str]) -> str:
         [
             f"# Plan {plan.id} of {plan.run_name}",
             "",
-            f"{plan.served_model} on {deployment['gpu']}, {deployment['replicas']} replicas of "
+            f"{plan.served_model} on {deployment['gpu']}, {_replicas(deployment['replicas'])} of "
             f"TP={deployment['tensor_parallel_size']}, vLLM {deployment['engine_version']}.",
             "",
             *(f"{number}. {step}" for number, step in enumerate(steps, start=1)),
@@ -103,3 +103,7 @@ def _readme(plan: SimulatedPlan, router: str, files: dict[str, str]) -> str:
             "",
         ]
     )
+
+
+def _replicas(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from planner.store import Run
 
-LOG_FROM = 20.0  # ratio of largest to smallest value from which an axis is logarithmic
+LOG_FROM = 8.0  # ratio of largest to smallest value from which an axis is logarithmic
 REACH = 4.0  # plans further than this factor from what matters are marked on the edge
 MIN_SPAN = 0.2  # an axis spans at least this share of its values, lest noise look like a difference
 FEASIBLE, INFEASIBLE, FRONT_LINE, STAR_FACE = "#e3f0e4", "#8c8c8c", "#222222", "#ffd23f"
@@ -258,7 +258,7 @@ def _shade(axes: Axes, run: Run, x: str, y: str) -> None:
 def _write_limit(axes: Axes, text: str, limit: float, *, vertical: bool) -> None:
     style = {"size": 7.5, "color": LIMIT, "zorder": 1.5}
     if vertical:
-        axes.text(limit, 0.985, f" {text}", transform=axes.get_xaxis_transform(), va="top", ha="left", **style)
+        axes.text(limit, 0.015, f" {text}", transform=axes.get_xaxis_transform(), va="bottom", ha="left", **style)
     else:
         axes.text(0.995, limit, text, transform=axes.get_yaxis_transform(), va="bottom", ha="right", **style)
 

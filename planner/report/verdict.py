@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from planner.parameters import DEFAULTS
 from planner.report import names
 
 if TYPE_CHECKING:
@@ -77,13 +78,16 @@ def rule(run: Run) -> str:
     return RULE.format(ttft=names.metric_name(ttft_metric(run)))
 
 
-def _preference(run: Run, plan: Evaluation) -> tuple[float, float, float, str]:
+def _preference(run: Run, plan: Evaluation) -> tuple[float, float, float, int, str]:
+    """Sorts plans by cost, TTFT, throughput; where all are equal, the one nearest to vLLM's defaults comes first."""
     metrics = plan["metrics"]
+    unusual = sum(value != DEFAULTS.get(name) for name, value in plan["parameters"].items())
     cost = metrics.get("cost_per_hour", metrics.get("gpus"))
     return (
         _or_inf(cost),
         _or_inf(metrics.get(ttft_metric(run))),
         -float(metrics.get("output_tokens_per_s") or 0.0),
+        unusual,
         str(plan["id"]),
     )
 
