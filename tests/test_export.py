@@ -44,7 +44,10 @@ FIXED = {
 
 
 def simulated(
-    deployment: dict | None = None, workload: dict | None = None, metrics: dict | None = None
+    deployment: dict | None = None,
+    workload: dict | None = None,
+    metrics: dict | None = None,
+    model: str = "meta-llama/Llama-2-70b-hf",
 ) -> SimulatedPlan:
     constraints = (Constraint("ttft_mean_ms", "<=", 300.0), Constraint("gpus", "<=", 8.0))
     plan = Plan(
