@@ -19,6 +19,8 @@ __all__ = ["TARGETS", "export_plans", "load_exporter", "parse_serve_command"]
 
 TARGETS = {
     "vllm": "planner.export.vllm:VllmExporter",
+    "llm-d": "planner.export.llm_d:LlmDExporter",
+    "inference-perf": "planner.export.inference_perf:InferencePerfExporter",
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 from planner.export._base import Exporter, SimulatedPlan
 from planner.export.nginx import METHODS, nginx_config
 from planner.export.vllm_bench import RESULT_FILE, bench_for, bench_script
@@ -33,7 +36,7 @@ class VllmExporter(Exporter):
 
     def files(self, plan: SimulatedPlan) -> dict[str, str]:
         scheduling_policy(plan)
-        spread = _router(plan)
+        spread = router(plan)
         bench = bench_for(plan)
         files = {
             "serve.sh": serve_script(plan),
@@ -43,10 +46,10 @@ class VllmExporter(Exporter):
         }
         if spread == "nginx":
             files["nginx.conf"] = nginx_config(plan)
-        return {**files, "README.md": _readme(plan, spread, files)}
+        return {**files, "README.md": readme(plan, [*start_steps(plan, spread), _bench_step(plan, spread)], files)}
 
 
-def _router(plan: SimulatedPlan) -> str:
+def router(plan: SimulatedPlan) -> str:
     """What stands before the replicas: "" | "nginx" | "llm-d". Raises InputError where nothing routes like that."""
     admission, routing = plan.policy("admission"), plan.policy("routing")
     if admission != "always-admit":
@@ -70,20 +73,28 @@ def _gateway_remarks(plan: SimulatedPlan) -> list[str]:
     ]
 
 
-def _readme(plan: SimulatedPlan, router: str, files: dict[str, str]) -> str:
-    deployment = plan.deployment
+def start_steps(plan: SimulatedPlan, spread: str) -> list[str]:
+    """How to start the engines, and what stands before them (`spread`, as `router` says)."""
     steps = ["`./serve.sh` starts the engines; wait until each answers on `/health`."]
-    if router == "nginx":
+    if spread == "nginx":
         steps.append('`nginx -c "$PWD/nginx.conf"` spreads the requests over them on port 8000.')
-    if router == "llm-d":
+    if spread == "llm-d":
         steps.append("Put the llm-d router in front (`planner export --target llm-d` writes its configuration).")
-    address = " ADDRESS_OF_THE_GATEWAY" if router == "llm-d" or deployment["gateway"] != "none" else ""
-    steps.append(f"`./bench.sh{address}` sends the workload and writes `{RESULT_FILE}`.")
-    steps.append("Compare with the table; the keys are those of the result file.")
+    return steps
+
+
+def _bench_step(plan: SimulatedPlan, spread: str) -> str:
+    address = " ADDRESS_OF_THE_GATEWAY" if spread == "llm-d" or plan.deployment["gateway"] != "none" else ""
+    return f"`./bench.sh{address}` sends the workload and writes `{RESULT_FILE}`."
+
+
+def readme(plan: SimulatedPlan, steps: Sequence[str], files: Mapping[str, str]) -> str:
+    """What to do with the files, and the numbers to compare with, by key of `vllm bench serve`'s result file."""
+    deployment = plan.deployment
     rows = [
         f"| {names.metric_name(metric)} | `{key}` | {names.measure(metric, plan.metrics[metric])} |"
         for metric, key in RESULT_KEYS.items()
-        if metric in plan.metrics and plan.metrics[metric] == plan.metrics[metric]
+        if not math.isnan(plan.metrics.get(metric, math.nan))
     ]
     return "\n".join(
         [
@@ -94,7 +105,7 @@ def _readme(plan: SimulatedPlan, router: str, files: dict[str, str]) -> str:
             "",
             *(f"{number}. {step}" for number, step in enumerate(steps, start=1)),
             "",
-            "| expected | key | simulated |",
+            "| expected | key in the result of `vllm bench serve` | simulated |",
             "|---|---|---|",
             *rows,
             "",
