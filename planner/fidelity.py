@@ -14,7 +14,7 @@ from typing import Any
 from planner.measurements import MeasuredRun, Skipped, read_runs
 from planner.measurements._run import METRICS
 from sim.errors import InputError
-from sim.latency import Coefficients, load_coefficients
+from sim.latency import Coefficients, build_step_time, load_coefficients
 from sim.simulate import Result, simulate
 
 WORST_ROWS = 10
@@ -54,7 +54,7 @@ class FidelityReport:
     wall_s: float = 0.0
 
     def summary(self, chosen: Callable[[Comparison], bool] = lambda row: True) -> dict[str, dict[str, float]]:
-        """{metric: {n, median_ape, mean_ape, bias}} of the chosen rows; percent. The bias is the median signed error."""
+        """{metric: {n, median_ape, mean_ape, bias}} of the chosen rows, percent; the bias is the median signed error."""
         table = {}
         for metric in METRICS:
             rows = [row for row in self.rows if row.metric == metric and chosen(row)]
@@ -101,10 +101,10 @@ def predicted_metrics(result: Result, statistics: dict[str, str]) -> dict[str, f
 
 
 def compare_run(run: MeasuredRun, coefficients: Coefficients, seed: int = 0) -> list[Comparison]:
-    """Simulates `run` and sets each measured metric beside its prediction. `InputError` if the deployment cannot run."""
-    predicted = predicted_metrics(
-        simulate(run.deployment, run.workload(seed), seed, coefficients=coefficients), run.statistics
-    )
+    """Simulates `run`; each measured metric beside its prediction. `InputError` if the deployment cannot run."""
+    step_time = build_step_time(run.deployment, coefficients, run.greedy)
+    result = simulate(run.deployment, run.workload(seed), seed, coefficients=coefficients, step_time=step_time)
+    predicted = predicted_metrics(result, run.statistics)
     rows = []
     for metric, measured in run.measured.items():
         if metric not in METRICS or metric not in predicted:

@@ -11,7 +11,8 @@ import yaml
 
 HEADER = """\
 # Coefficient set of the step-time model. Every efficiency is a fraction of the GPU's datasheet figure and at most 1.
-# `default` serves GPUs without a table: the median over the GPUs that have one.
+# `alike` names GPUs that are built like one with a table. `defaults` serves the others, by interconnect: medians over
+# the GPUs that have a table; the all-reduce of `pcie` is that of the GPUs on PCIe.
 # Written by `planner calibrate`; `provenance` says from what, with bounds and residuals (percent).
 """
 
@@ -30,10 +31,30 @@ def _rounded(value: Any) -> float:
     return float(f"{float(value):.4g}")
 
 
-def default_entry(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entry for a GPU without a table: medians over the GPUs that have one."""
+# Of GPUs without a table: the one with a table that they are built like.
+ALIKE = {
+    "B300-SXM-288GB": "B200-SXM-180GB",
+    "H800-SXM-80GB": "H100-SXM-80GB",
+    "H100-PCIe-80GB": "H100-SXM-80GB",
+    "A100-SXM-40GB": "A100-SXM-80GB",
+    "A100-PCIe-80GB": "A100-SXM-80GB",
+}
+
+
+def default_entries(gpus: Mapping[str, Mapping[str, Any]], interconnects: Mapping[str, str]) -> dict[str, Any]:
+    """Entries for GPUs without a table, by interconnect: medians over the GPUs that have one."""
+    return {
+        link: _default_entry(
+            list(gpus.values()),
+            [entry for name, entry in gpus.items() if (interconnects[name] == "pcie") == (link == "pcie")],
+        )
+        for link in ("nvlink", "pcie")
+    }
+
+
+def _default_entry(entries: Sequence[Mapping[str, Any]], linked: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reduces: dict[int, list[Mapping[str, float]]] = {}
-    for entry in entries:
+    for entry in linked:
         for item in entry["all_reduce"]:
             reduces.setdefault(int(item["gpus"]), []).append(item)
     return {

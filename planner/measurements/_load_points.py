@@ -8,15 +8,25 @@ from typing import Any
 
 from planner.measurements._naming import async_by_default, batch_defaults, find_model, version_of
 from planner.measurements._run import MeasuredRun, Skipped
-from sim.catalog import load_gpu
+from sim.catalog import ModelSpec, load_gpu
 from sim.deployment import Deployment, PolicySpec
 from sim.errors import InputError
 from sim.workload import build_workload, parse_workload
 
 COLUMNS = ("id", "gpu", "model", "precision", "tp", "isl_mean", "osl_mean", "quality")
-ROUNDS = 6  # answers a user waits for in a closed loop: the first is the ramp, the rest are steady
+ROUNDS = 10  # answers a user waits for in a closed loop, the first burst among them, as benchmarks count it
+CLIENT_JITTER_TOKENS = (
+    3  # equal lengths would keep users in step for ever; clients' own delays, of a few tokens, do not
+)
 MAX_CLOSED_REQUESTS = 3000
 DISTRIBUTIONS = ("ttft", "tpot", "e2e")
+
+# InferenceX (benchmarks/*.sh and utils/bench_serving): lengths uniform between 0.8 of the nominal one and it, ten
+# prompts a user, temperature 0, no prefix caching, a budget of 8192 tokens, asynchronous scheduling switched on for
+# Llama-70B and gpt-oss, an fp8 KV cache for Llama-70B, and on Blackwell for gpt-oss.
+INFERENCEX_RANGE_RATIO = 0.8
+INFERENCEX_BUDGET = 8192
+INFERENCEX_ASYNC = ("Llama", "gpt-oss")
 
 Row = dict[str, str]
 
@@ -60,6 +70,10 @@ def _unsupported(row: Row) -> str:
     return ""
 
 
+def _of_inferencex(row: Row) -> bool:
+    return "SemiAnalysis" in row.get("source", "") and row.get("workload", "").startswith("random")
+
+
 def _run(row: Row, where: str) -> MeasuredRun | Skipped:
     source = row.get("source", "")
     reason = _unsupported(row)
@@ -85,6 +99,7 @@ def _run(row: Row, where: str) -> MeasuredRun | Skipped:
         measured=measured,
         statistics=statistics,
         quality=row["quality"],
+        greedy=_of_inferencex(row),
         assumptions=notes,
     )
 
@@ -92,6 +107,9 @@ def _run(row: Row, where: str) -> MeasuredRun | Skipped:
 def _measured(row: Row) -> tuple[dict[str, float], dict[str, str]]:
     measured: dict[str, float] = {}
     statistics: dict[str, str] = {}
+    # AIConfigurator's silicon sample does not say which statistic it holds. It is the mean: TTFT grows with the number
+    # of users as the first burst, one request in ten, makes the mean grow, whatever the answers' length.
+    unrecorded = "mean-vs-median" in row.get("note", "")
     for name in DISTRIBUTIONS:
         for statistic in ("mean", "p90", "p99"):
             value = number(row, f"{name}_{statistic}_ms")
@@ -99,24 +117,35 @@ def _measured(row: Row) -> tuple[dict[str, float], dict[str, str]]:
                 measured[f"{name}_{statistic}"] = value
         median = number(row, f"{name}_p50_ms")
         if f"{name}_mean" not in measured and median is not None and median > 0:
-            measured[f"{name}_mean"], statistics[f"{name}_mean"] = median, "p50"
+            measured[f"{name}_mean"] = median
+            if not unrecorded:
+                statistics[f"{name}_mean"] = "p50"
     throughput = number(row, "out_tok_s")
     if throughput is not None and throughput > 0:
         measured["output_tokens_per_s"] = throughput
     return {name: value for name, value in measured.items() if not name.startswith(("tpot_p",))}, statistics
 
 
+def _model(row: Row) -> tuple[ModelSpec, str | None]:
+    return find_model(row["model"], row["precision"])
+
+
 def _kv_cache_dtype(row: Row) -> str:
-    """What the row says; else what NVIDIA's own fp8 and fp4 checkpoints of Llama ask for (kv_cache_quant_algo FP8)."""
     given = row.get("kv_dtype", "")
     if given in ("fp8", "fp8_e4m3"):
         return "fp8"
-    modelopt = "Llama" in row["model"] and row["precision"] in ("fp8", "fp4", "nvfp4")
-    return "fp8" if not given and modelopt else "auto"
+    if given:
+        return "auto"
+    if _model(row)[0].name.startswith("nvidia/"):
+        return "fp8"  # NVIDIA's ModelOpt checkpoints ask for it (kv_cache_quant_algo)
+    if not _of_inferencex(row):
+        return "auto"
+    blackwell = row["gpu"].startswith(("b200", "b300"))
+    return "fp8" if "Llama" in row["model"] or ("gpt-oss" in row["model"] and blackwell) else "auto"
 
 
 def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
-    model, quantization = find_model(row["model"], row["precision"])
+    model, quantization = _model(row)
     gpu = load_gpu(row["gpu"])
     version = version_of(row.get("engine_version", ""), row.get("note", ""))
     seats, tokens = batch_defaults(gpu, version)
@@ -124,6 +153,8 @@ def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
     given_seats = _first_number(row.get("max_num_seqs", ""))
     if given_seats is None and concurrency is not None:
         seats = max(seats, int(concurrency))
+    if _of_inferencex(row):
+        tokens = INFERENCEX_BUDGET
     notes = ["expert parallelism as tensor parallelism"] if (number(row, "ep") or 1) > 1 else []
     shared = "shared_prefix" in row.get("workload", "")
     caching = row.get("prefix_caching", "")
@@ -144,7 +175,8 @@ def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
             kv_cache_dtype=_kv_cache_dtype(row),
             quantization=quantization,
             engine_version=version,
-            async_scheduling=async_by_default(version),
+            async_scheduling=async_by_default(version)
+            or (_of_inferencex(row) and row["model"].startswith(INFERENCEX_ASYNC)),
             routing=PolicySpec("weighted" if "prefix" in row.get("routing", "") else "round-robin"),
             gateway="llm-d" if row.get("engine", "").startswith("llm-d") else "none",
         ),
@@ -169,6 +201,11 @@ def _workload(row: Row) -> dict[str, Any]:
         spec = {"kind": "lengths", "input": isl, "output": osl}
     if concurrency is not None:
         users = int(concurrency)
+        if _of_inferencex(row):
+            spec["input"], spec["output"] = _uniform(isl), _uniform(osl)
+        elif row.get("workload", "").startswith("random") and osl > CLIENT_JITTER_TOKENS:
+            low, high = osl - CLIENT_JITTER_TOKENS, osl + CLIENT_JITTER_TOKENS
+            spec["output"] = {"dist": "uniform", "min": low, "max": high}
         spec["arrival"] = {"process": "closed", "users": users}
         spec["num_requests"] = max(users + 1, min(recorded or users * ROUNDS, max(MAX_CLOSED_REQUESTS, 2 * users)))
         return spec
@@ -177,6 +214,10 @@ def _workload(row: Row) -> dict[str, Any]:
     if "stages" not in spec["arrival"]:
         spec["num_requests"] = recorded or 500
     return spec
+
+
+def _uniform(nominal: int) -> dict[str, Any]:
+    return {"dist": "uniform", "min": int(nominal * INFERENCEX_RANGE_RATIO), "max": nominal}
 
 
 # The loads of inference-perf's named workloads: the row keeps only their mean.

@@ -30,6 +30,7 @@ class MeasuredRun:
     measured: dict[str, float]
     statistics: dict[str, str] = field(default_factory=dict)
     quality: str = "ok"
+    greedy: bool = False  # the client asked for temperature 0
     assumptions: tuple[str, ...] = ()
 
     @property

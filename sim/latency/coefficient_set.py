@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 
 import yaml
 
+from sim.catalog import GPUSpec
 from sim.catalog.names import nearest
 from sim.errors import InputError
 
 T = TypeVar("T")
+
+INTERCONNECTS = ("nvlink", "pcie")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class AttentionCoefficients:
     prefill_compute: float  # of the 16-bit peak, for long chunks
     prefill_ramp_tokens: float  # short chunks leave parts of the GPU idle: each new token costs this many more pairs
     decode_bandwidth: float
+    decode_bandwidth_fp8: float  # with an fp8 KV cache: FlashAttention-3 converts it on the way
     decode_compute: float  # of the 16-bit peak; bounds MLA, where 128 heads share each latent
     launch_us: float
     tile_us: float  # for each decoding sequence and KV head
@@ -94,18 +98,20 @@ class RequestCoefficients:
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """A complete set: GPUs by catalog name, the default for other GPUs, the engine and the request path."""
+    """A complete set: GPUs by catalog name, the defaults for other GPUs, the engine and the request path."""
 
     name: str
     gpus: Mapping[str, GPUCoefficients]
-    default: GPUCoefficients
+    alike: Mapping[str, str]  # GPUs without a table that are built like one with a table
+    defaults: Mapping[str, GPUCoefficients]  # for the other GPUs, by interconnect: nvlink or pcie
     engine: EngineCoefficients
     request: RequestCoefficients
     provenance: Mapping[str, Any]
 
-    def of_gpu(self, gpu: str) -> GPUCoefficients:
-        """The efficiencies of `gpu`, or the documented default if it has no table."""
-        return self.gpus.get(gpu, self.default)
+    def of_gpu(self, gpu: GPUSpec) -> GPUCoefficients:
+        """The efficiencies of `gpu`; without a table of its own those of the GPU it is built like, or the default."""
+        entry = self.gpus.get(self.alike.get(gpu.name, gpu.name))
+        return entry if entry is not None else self.defaults["pcie" if gpu.interconnect == "pcie" else "nvlink"]
 
 
 def _build(cls: type[T], entry: Any, path: str) -> T:
@@ -123,7 +129,7 @@ def _build(cls: type[T], entry: Any, path: str) -> T:
         value = entry[name]
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
             raise InputError(f"{path}.{name}", f"must be a number of 0 or more, got {value!r}")
-        if (name.endswith(("compute", "bandwidth"))) and not 0 < value <= 1:
+        if ("compute" in name or "bandwidth" in name) and not 0 < value <= 1:
             raise InputError(f"{path}.{name}", f"must be above 0 and at most 1 (of the datasheet), got {value!r}")
         values[name] = value if name == "gpus" else float(value)
     return cls(**values)
@@ -144,17 +150,27 @@ def _gpu(entry: Mapping[str, Any], path: str) -> GPUCoefficients:
     )
 
 
+def _alike(entry: Mapping[str, str], gpus: Mapping[str, Any]) -> dict[str, str]:
+    for name, other in entry.items():
+        if other not in gpus:
+            raise InputError(f"coefficients.alike.{name}", f"names {other!r}, which has no table")
+    return dict(entry)
+
+
 def parse_coefficients(document: Any, name: str) -> Coefficients:
     """The set in a YAML document; `InputError` names the entry that is wrong."""
     if not isinstance(document, Mapping):
-        raise InputError("coefficients", "must be a mapping with the keys gpus, default, engine, request")
-    for key in ("gpus", "default", "engine", "request"):
+        raise InputError("coefficients", "must be a mapping with the keys gpus, alike, defaults, engine, request")
+    for key in ("gpus", "alike", "defaults", "engine", "request"):
         if key not in document:
             raise InputError(f"coefficients.{key}", "is missing")
     return Coefficients(
         name=str(document.get("name", name)),
         gpus={key: _gpu(entry, f"coefficients.gpus.{key}") for key, entry in document["gpus"].items()},
-        default=_gpu(document["default"], "coefficients.default"),
+        alike=_alike(document["alike"], document["gpus"]),
+        defaults={
+            key: _gpu(document["defaults"].get(key, {}), f"coefficients.defaults.{key}") for key in INTERCONNECTS
+        },
         engine=_build(EngineCoefficients, document["engine"], "coefficients.engine"),
         request=_build(RequestCoefficients, document["request"], "coefficients.request"),
         provenance=document.get("provenance") or {},

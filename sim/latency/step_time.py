@@ -40,14 +40,16 @@ def _peak(gpu: GPUSpec, fmt: WeightFormat) -> tuple[float, bool]:
 
 
 class PhysicalStepTime(StepTime):
-    """Step time of `deployment`'s replicas with the efficiencies in `coefficients`."""
+    """Step time of `deployment`'s replicas with the efficiencies in `coefficients`. `greedy`: requests ask for
+    temperature 0, whatever the checkpoint's own sampling defaults are."""
 
-    def __init__(self, deployment: Deployment, coefficients: Coefficients) -> None:
+    def __init__(self, deployment: Deployment, coefficients: Coefficients, greedy: bool = False) -> None:
         model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
         check_tensor_parallel(model, tp)
-        table = coefficients.of_gpu(gpu.name)
+        table = coefficients.of_gpu(gpu)
         self.window: int = model.window if model.num_windowed_layers else 0
         self._engine = coefficients.engine
+        self._truncates: bool = truncates(model) and not greedy
         self._async: bool = deployment.async_scheduling
         self._layers: int = model.num_layers
         self._moe_layers: int = model.num_moe_layers
@@ -90,7 +92,7 @@ class PhysicalStepTime(StepTime):
         self._sampler_us: float = SAMPLER_PASSES * 4.0 * model.vocab_size / gpu.memory_bandwidth_bytes_per_s * 1e6
         self._sampler_us += self._engine.sequence_us
         self._sampler_step_us: float = 0.0
-        if truncates(model):
+        if self._truncates:
             per_logit = self._engine.truncated_sampling_us_per_million_logits / 1e6
             self._sampler_us += per_logit * model.vocab_size
             self._sampler_step_us = self._engine.truncated_sampling_us
@@ -115,9 +117,11 @@ class PhysicalStepTime(StepTime):
         model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
         attention = table.attention
         heads = model.heads_per_gpu(tp)
-        bandwidth = gpu.memory_bandwidth_bytes_per_s
+        eight_bit = deployment.kv_cache_dtype.startswith("fp8")
+        efficiency = attention.decode_bandwidth_fp8 if eight_bit else attention.decode_bandwidth
+        bandwidth = gpu.memory_bandwidth_bytes_per_s * efficiency
         kv_bytes = model.kv_bytes_per_token_per_layer_per_gpu(tp, deployment.kv_cache_dtype)
-        read = kv_bytes / (bandwidth * attention.decode_bandwidth)
+        read = kv_bytes / bandwidth
         if model.is_mla:  # absorbed: every head attends to the latent itself
             flops = 2.0 * heads * (2 * model.kv_lora_rank + model.qk_rope_head_dim)
         else:
@@ -133,7 +137,7 @@ class PhysicalStepTime(StepTime):
         mixed = max(read * 1e12, self._pair_ps * attention.mixed_tile_rows)
         self._mixed_context_ps: int = max(self._context_ps, ceil(self._full_layers * mixed))
         self._mixed_window_ps: int = max(self._window_context_ps, ceil(self._windowed_layers * mixed))
-        self._kv_read_ps: float = kv_bytes / (bandwidth * attention.decode_bandwidth) * 1e12
+        self._kv_read_ps: float = kv_bytes / bandwidth * 1e12
         self._attention_us: float = self._layers * attention.launch_us
         self._tile_us: float = self._layers * attention.tile_us * model.kv_heads_per_gpu(tp)
 
@@ -226,9 +230,12 @@ def _for_gpus(table: GPUCoefficients, gpus: int) -> AllReduceCoefficients:
     return table.all_reduce[-1]
 
 
-def build_step_time(deployment: Deployment, coefficients: Coefficients) -> StepTime:
-    """The step time of one replica of `deployment`; `InputError` if the model cannot be sharded that way."""
-    return PhysicalStepTime(deployment, coefficients)
+def build_step_time(deployment: Deployment, coefficients: Coefficients, greedy: bool = False) -> StepTime:
+    """The step time of one replica of `deployment`; `InputError` if the model cannot be sharded that way.
+
+    `greedy`: requests ask for temperature 0; otherwise they sample as the checkpoint's generation_config.json says.
+    """
+    return PhysicalStepTime(deployment, coefficients, greedy)
 
 
 __all__ = ["ModelSpec", "PhysicalStepTime", "build_step_time", "padded_tokens"]
