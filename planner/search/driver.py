@@ -154,7 +154,8 @@ class Search:
         """The evaluation that `outcome` makes under the space's constraints."""
         if outcome.refused is not None or outcome.failed is not None:
             reason = outcome.refused or f"the simulation failed: {outcome.failed}"
-            evaluation = _evaluation(plan, parameters, outcome.metrics, math.inf, reason, simulated=False)
+            metrics = outcome.metrics or self._evaluator.static_metrics(parameters)
+            evaluation = _evaluation(plan, parameters, metrics, math.inf, reason, simulated=False)
             evaluation["refused" if outcome.refused else "failed"] = True
             return evaluation
         violation, why_not = judge(self._space.constraints, outcome.metrics)
