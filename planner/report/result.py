@@ -49,8 +49,8 @@ def _name_of(value: Any) -> str:
 
 
 def _served(summary: Mapping[str, Any]) -> str:
-    shed = summary.get("shed") or 0
-    extra = f", {names.number(shed)} shed" if shed else ""
+    others = (("shed", "shed"), ("rejected", "rejected as too long"), ("unfinished", "unfinished"))
+    extra = "".join(f", {names.number(summary[key])} {words}" for key, words in others if summary.get(key))
     return (
         f"{names.number(summary['completed'])} of {names.number(summary['offered'])} requests completed{extra} in "
         f"{names.number(summary['duration_s'])} s ({summary['saturation']}): "
@@ -65,7 +65,7 @@ def _latency_table(summary: Mapping[str, Any]) -> Table:
     statistics = ("mean", "p50", "p90", "p95", "p99", "max")
     for statistic in statistics:
         grid.add_column(statistic, justify="right")
-    bound = "≥" if summary.get("ttft_is_lower_bound") else ""
+    bound = "≥" if summary.get("ttft_lower_bound") else ""
     for key, label in (
         ("ttft_ms", "TTFT"),
         ("tpot_ms", "TPOT"),
