@@ -121,6 +121,15 @@ def test_among_equally_cheap_plans_the_one_with_the_best_ttft_is_recommended() -
     assert best["id"] == "fast"
 
 
+def test_a_plan_does_not_win_by_shedding_requests() -> None:
+    plans = [evaluation("sheds", 4, 1, 60.0, metrics={"shed": 500.0}), evaluation("serves", 4, 1, 90.0)]
+    what = run(plans, ["sheds", "serves"])
+    best = verdict.recommended(what)
+    assert best is not None
+    assert best["id"] == "serves"
+    assert "fewest requests refused" in verdict.rule(what)
+
+
 def test_nothing_is_recommended_where_nothing_is_feasible() -> None:
     assert verdict.recommended(nothing_feasible()) is None
 
@@ -168,6 +177,11 @@ def test_the_sentence_names_the_resource_that_is_full(metrics: dict, saturation:
 def test_the_sentence_names_every_broken_constraint() -> None:
     plan = evaluation("a", 16, 1, 400.0)
     assert "breaks GPUs ≤ 8 (16) and mean TTFT ≤ 300 ms (400)" in explain.limit_sentence(run([plan], []), plan)
+
+
+def test_a_plan_that_sheds_requests_says_so() -> None:
+    plan = evaluation("a", 4, 1, 90.0, metrics={"shed": 600.0})
+    assert "sheds 12% of the requests" in explain.limit_sentence(run([plan], ["a"]), plan)
 
 
 def test_a_plan_that_was_not_simulated_says_why() -> None:

@@ -19,6 +19,9 @@ def nginx_config(plan: SimulatedPlan) -> str:
         [
             f'# Routing of plan {plan.id}: {plan.policy("routing")}. Start with: nginx -c "$PWD/nginx.conf"',
             "worker_processes 1;  # one process, so that there is one order of requests",
+            "daemon off;",
+            "error_log stderr;",
+            f"pid /tmp/nginx-{plan.id}.pid;",
             "events { worker_connections 16384; }",
             "http {",
             "    upstream replicas {",
@@ -26,6 +29,8 @@ def nginx_config(plan: SimulatedPlan) -> str:
             *servers,
             "        keepalive 1024;",
             "    }",
+            "    access_log off;",
+            "    client_max_body_size 256m;  # prompts of many tokens are long bodies",
             "    server {",
             f"        listen {FIRST_PORT};",
             "        location / {",

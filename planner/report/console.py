@@ -33,7 +33,7 @@ def print_front(console: Console, run: Run) -> None:
     if groups:
         _print_plans(console, run, groups[:MAX_ROWS], starred=True)
         if len(groups) > MAX_ROWS:
-            line(console, f"{len(groups) - MAX_ROWS} more plans of the front: front.csv.")
+            line(console, f"The front has {len(groups)} plans; the first {MAX_ROWS} are shown, front.csv has all.")
         line(console, f"{star(console)} recommended: {verdict.rule(run)}.", indent=2)
     else:
         _print_nothing_feasible(console, run)

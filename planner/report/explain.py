@@ -18,14 +18,14 @@ QUEUEING = 0.3
 
 
 def limit_sentence(run: Run, plan: verdict.Evaluation) -> str:
-    """What keeps this plan from doing better, and what the nearest constraint leaves: one sentence of two clauses.
+    """What keeps this plan from doing better, and what the nearest constraint leaves: in one sentence.
 
     It reads the counts of the simulation (seats, KV blocks, queue, preemptions), never a guess about kernels.
     """
     if not plan["simulated"]:
         return f"Not simulated: {plan['why_not']}."
-    near = _margin(run, plan)
-    return f"{_resource(plan)}; {near}." if near else f"{_resource(plan)}."
+    clauses = [_resource(plan), _refused(plan["metrics"]), _margin(run, plan)]
+    return "; ".join(clause for clause in clauses if clause) + "."
 
 
 def _resource(plan: verdict.Evaluation) -> str:
@@ -64,6 +64,17 @@ def _room(metrics: Mapping[str, Any]) -> str:
     if busy < FULL:
         parts.append(f"replicas busy {names.percent(busy)} of the time")
     return ", ".join(parts) if parts else "it serves what is offered"
+
+
+def _refused(metrics: Mapping[str, Any]) -> str:
+    """Requests that the plan does not serve: what it saves on them must be seen beside its figures."""
+    offered = _value(metrics, "offered")
+    kinds = (("shed", "sheds"), ("rejected", "rejects as too long"))
+    counts = [(words, _value(metrics, name)) for name, words in kinds]
+    parts = [
+        f"{words} {names.percent(count / offered)} of the requests" for words, count in counts if count and offered
+    ]
+    return " and ".join(parts)
 
 
 def _unfinished(metrics: Mapping[str, Any]) -> str:

@@ -105,7 +105,7 @@ def setting(value: Any) -> str:
         return f"{value.get('name', '')}({inner})" if inner else str(value.get("name", ""))
     if isinstance(value, bool):
         return "on" if value else "off"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def varying(plans: Sequence[Mapping[str, Any]], *, but: Iterable[str] = SIZE) -> list[str]:

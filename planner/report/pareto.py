@@ -157,20 +157,19 @@ def _draw_panel(
     _shade(axes, run, x, y)
     bad = [(a, b) for a, b, plan in points if not plan["feasible"]]
     axes.plot(*_columns(bad), "x", color=INFEASIBLE, ms=4, mew=0.8, alpha=0.75, zorder=2, ls="")
-    for a, b, plan in points:
-        if not plan["feasible"]:
-            continue
-        style = styles[_size(plan)]
-        if plan["id"] in front:
-            axes.plot(a, b, style.marker, color=style.colour, mec="black", mew=0.9, ms=8, zorder=4)
-        else:
-            axes.plot(a, b, style.marker, color=style.colour, mec="none", ms=4.5, alpha=0.3, zorder=3)
+    for size, style in styles.items():
+        mine = [(a, b, plan["id"] in front) for a, b, plan in points if plan["feasible"] and _size(plan) == size]
+        dominated = [(a, b) for a, b, on_front in mine if not on_front]
+        best = [(a, b) for a, b, on_front in mine if on_front]
+        look = {"marker": style.marker, "color": style.colour, "ls": ""}
+        axes.plot(*_columns(dominated), mec="none", ms=4.5, alpha=0.3, zorder=3, **look)
+        axes.plot(*_columns(best), mec="black", mew=0.9, ms=8, zorder=4, **look)
     line = _front_line(run, x, y)
     if len(line) > 1:
         axes.plot(*_columns(line), "-", color=FRONT_LINE, lw=1.1, zorder=3.5)
-    best = verdict.recommended(run)
-    if best is not None:
-        for a, b, _ in _points([best], x, y):
+    starred = verdict.recommended(run)
+    if starred is not None:
+        for a, b, _ in _points([starred], x, y):
             axes.plot(a, b, "*", color=STAR_FACE, mec="black", mew=0.9, ms=17, zorder=5)
     _outside(axes, points)
 
@@ -267,10 +266,12 @@ def _outside(axes: Axes, points: Sequence[tuple[float, float, Any]]) -> None:
     """Mark plans beyond the axes on their edge, and say how many they are."""
     (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
     beyond = [(a, b) for a, b, _ in points if not (x0 <= a <= x1 and y0 <= b <= y1)]
+    edges: dict[str, set[tuple[float, float]]] = {}
     for a, b in beyond:
-        at = (min(max(a, x0), x1), min(max(b, y0), y1))
         marker = "^" if b > y1 else "v" if b < y0 else ">" if a > x1 else "<"
-        axes.plot(*at, marker, color=INFEASIBLE, ms=4, mew=0, clip_on=False, zorder=2)
+        edges.setdefault(marker, set()).add((min(max(a, x0), x1), min(max(b, y0), y1)))
+    for marker, at in edges.items():
+        axes.plot(*_columns(sorted(at)), marker, color=INFEASIBLE, ms=4, mew=0, clip_on=False, zorder=2)
     if beyond:
         plural = "s" if len(beyond) > 1 else ""
         text = f"{len(beyond)} plan{plural} beyond the axes (triangles)"

@@ -28,6 +28,9 @@ def print_result(console: Console, summary: Mapping[str, Any], plan: Any) -> Non
             console,
             f"SLO: {names.percent(attainment)} of requests attain it, goodput {names.number(goodput)} requests/s",
         )
+    classes = summary.get("classes") or {}
+    if classes:
+        console.print(_class_table(classes))
     replicas = summary.get("replicas") or []
     if len(replicas) > 1:
         console.print(_replica_table(replicas))
@@ -92,6 +95,18 @@ def _resources(summary: Mapping[str, Any]) -> str:
 
 def _share(value: Any) -> str:
     return "-" if value is None else names.percent(value)
+
+
+def _class_table(classes: Mapping[str, Mapping[str, Any]]) -> Table:
+    grid = table()
+    grid.add_column("class")
+    for heading in ("offered", "completed", "shed", "TTFT mean ms", "TTFT p99 ms", "TPOT mean ms", "SLO attained"):
+        grid.add_column(heading, justify="right")
+    for name, group in classes.items():
+        ttft, tpot = group["ttft_ms"], group["tpot_ms"]
+        figures = (group["offered"], group["completed"], group["shed"], ttft["mean"], ttft["p99"], tpot["mean"])
+        grid.add_row(name, *(names.number(figure) for figure in figures), _share(group["slo_attainment"]))
+    return grid
 
 
 def _replica_table(replicas: Sequence[Mapping[str, Any]]) -> Table:

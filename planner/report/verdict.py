@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Evaluation = Mapping[str, Any]
 
-RULE = "the cheapest plan of the front; among equally cheap ones, the lowest {ttft}"
+RULE = "the cheapest plan of the front; among equally cheap ones, {fewest}the lowest {ttft}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,27 @@ def recommended(run: Run) -> Evaluation | None:
 
 def rule(run: Run) -> str:
     """The rule by which a plan is starred, in words."""
-    return RULE.format(ttft=names.metric_name(ttft_metric(run)))
+    refusing = any(_refused_percent(plan) for plan in run.front_evaluations())
+    fewest = "the fewest requests refused, then " if refusing else ""
+    return RULE.format(fewest=fewest, ttft=names.metric_name(ttft_metric(run)))
 
 
-def _preference(run: Run, plan: Evaluation) -> tuple[float, float, float, int, str]:
-    """Sorts plans by cost, TTFT, throughput; where all are equal, the one nearest to vLLM's defaults comes first."""
+def _refused_percent(plan: Evaluation) -> int:
+    """Requests shed or rejected, in whole percent: a plan must not win on latency by serving less."""
+    offered = plan["metrics"].get("offered") or math.nan
+    refused = sum(plan["metrics"].get(name) or 0.0 for name in ("shed", "rejected"))
+    share = 100 * refused / offered
+    return 0 if math.isnan(share) else math.ceil(share)
+
+
+def _preference(run: Run, plan: Evaluation) -> tuple[float, int, float, float, int, str]:
+    """Sorts by cost, requests refused, TTFT, throughput; of equals, the nearest to vLLM's defaults comes first."""
     metrics = plan["metrics"]
     unusual = sum(value != DEFAULTS.get(name) for name, value in plan["parameters"].items())
     cost = metrics.get("cost_per_hour", metrics.get("gpus"))
     return (
         _or_inf(cost),
+        _refused_percent(plan),
         _or_inf(metrics.get(ttft_metric(run))),
         -float(metrics.get("output_tokens_per_s") or 0.0),
         unusual,
