@@ -5,9 +5,11 @@ from __future__ import annotations
 import heapq
 from random import Random
 
+from sim.cluster.admission.always_admit import AlwaysAdmit
 from sim.cluster.policies import AdmissionPolicy, ReplicaView, RequestView, RoutingPolicy
 from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import REJECTED, SHED, RequestTable
+from sim.errors import InputError
 from sim.latency import RequestOverhead
 from sim.workload import Workload
 
@@ -38,6 +40,7 @@ class Cluster:
         self._views = [ReplicaView(num_blocks=replica.pool.num_blocks, block_size=block_size) for replica in replicas]
         self._scraped_ps = -1
         self._on_the_way: list[tuple[int, int, int]] = []  # (queue time, request, replica)
+        self._admits_all = isinstance(admission, AlwaysAdmit)
         self._reads_replicas = (routing.reads_replicas and len(replicas) > 1) or admission.reads_replicas
 
     def run(self, workload: Workload) -> None:
@@ -135,21 +138,19 @@ class Cluster:
     def _decide(self, index: int, now: int) -> int:
         """The replica that the request goes to; -1 if it is rejected or shed."""
         table = self._table
-        if not self._replicas[0].accepts(index):
-            table.outcome[index] = REJECTED
+        if table.outcome[index] == REJECTED:
             return -1
-        request = RequestView(
-            index,
-            table.prompt_tokens[index],
-            table.contents[table.content[index]],
-            table.priority[index] if table.priority is not None else 0,
-            table.class_name(index),
-        )
-        now_s = now / 1e12
-        if not self._admission.admit(request, self._views, now_s):
-            table.outcome[index] = SHED
-            return -1
-        chosen = self._routing.route(request, self._views, now_s) if len(self._replicas) > 1 else 0
+        chosen = 0
+        if not self._admits_all or len(self._replicas) > 1:
+            request = RequestView(table, index)
+            now_s = now / 1e12
+            if not self._admits_all and not self._admission.admit(request, self._views, now_s):
+                table.outcome[index] = SHED
+                return -1
+            if len(self._replicas) > 1:
+                chosen = self._routing.route(request, self._views, now_s)
+                if not 0 <= chosen < len(self._replicas):
+                    raise InputError("deployment.routing", f"chose replica {chosen} of {len(self._replicas)}")
         table.replica[index] = chosen
         return chosen
 
@@ -168,7 +169,7 @@ class Cluster:
             return False
         view = self._views[chosen]
         view.routed += 1
-        view.since_scrape += 1
+        view.unseen += 1
         heapq.heappush(self._on_the_way, (self._queue_ps(index, now), index, chosen))
         return True
 
@@ -188,7 +189,7 @@ class Cluster:
             view.waiting = replica.num_waiting
             view.running = replica.num_running
             view.kv_usage = replica.used_blocks(now) / replica.pool.num_blocks
-            view.since_scrape = 0
+            view.unseen = view.routed - replica.stats.requests
 
 
 def policy_random(seed: int, purpose: str) -> Random:

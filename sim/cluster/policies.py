@@ -7,18 +7,36 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
+from sim.engine.requests import RequestTable
 from sim.workload import Pieces
 
 
-@dataclass(slots=True)
 class RequestView:
-    """What the gateway knows of a request."""
+    """What the gateway knows of a request. Valid while the policy is asked."""
 
-    index: int
-    prompt_tokens: int
-    content: Pieces  # the shareable leading content
-    priority: int = 0  # lower is more urgent, as in vLLM
-    slo_class: str = "standard"
+    __slots__ = ("_table", "index")
+
+    def __init__(self, table: RequestTable, index: int) -> None:
+        self._table = table
+        self.index = index
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self._table.prompt_tokens[self.index]
+
+    @property
+    def content(self) -> Pieces:
+        """The shareable leading content of the prompt."""
+        return self._table.contents[self._table.content[self.index]]
+
+    @property
+    def priority(self) -> int:
+        """Lower is more urgent, as in vLLM."""
+        return 0 if self._table.priority is None else self._table.priority[self.index]
+
+    @property
+    def slo_class(self) -> str:
+        return self._table.class_name(self.index)
 
 
 @dataclass(slots=True)
@@ -30,7 +48,7 @@ class ReplicaView:
     kv_usage: float = 0.0  # share of the KV blocks held, 0 to 1
     in_flight: int = 0  # requests routed there and not finished: the router's own count, live
     routed: int = 0  # requests ever routed there
-    since_scrape: int = 0  # of them since the last scrape
+    unseen: int = 0  # of them not yet in its queue at the last scrape
     num_blocks: int = 0  # KV blocks that it has
     block_size: int = 16
 

@@ -10,8 +10,8 @@ from sim.cluster.policies import ReplicaView, RequestView, RoutingPolicy
 
 @dataclass(slots=True)
 class LeastLoaded(RoutingPolicy):
-    """Fewest requests waiting, running, or routed there since the scrape; the first of equals."""
+    """Fewest requests waiting, running, or routed there too late for the scrape to see; the first of equals."""
 
     def route(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> int:
-        loads = [replica.waiting + replica.running + replica.since_scrape for replica in replicas]
+        loads = [replica.waiting + replica.running + replica.unseen for replica in replicas]
         return loads.index(min(loads))

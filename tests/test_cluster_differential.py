@@ -1,0 +1,144 @@
+"""The cluster against the naive one: every policy, stale and live snapshots, open and closed loop, time limits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from sim.cluster import make_policy, policy_names
+from sim.cluster.cluster import Cluster, policy_random
+from sim.deployment import PolicySpec
+from sim.engine.blocks import ContentPaths
+from sim.engine.replica import EngineConfig, Replica
+from sim.engine.requests import REJECTED, SHED, RequestTable
+from sim.latency import RequestOverhead
+from sim.workload import Workload
+from tests.cluster_oracle import OracleCluster
+from tests.oracle import OracleReplica, OracleRequest
+from tests.random_cases import Case, random_case
+from tests.test_engine_differential import PREEMPTION, SCHEDULING
+
+CASES = int(os.environ.get("DIFFERENTIAL_CASES", "2000")) // 4
+CHUNKS = 10
+
+
+def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, object]]:
+    """A random replica case turned into a cluster: its requests arrive at a gateway, or come from users in a closed loop."""
+    random = Random(f"cluster {seed}")
+    case = random_case(seed)
+    unit = getattr(case.step_time, "unit_ps", 1)
+    contents = sorted({request.pieces for request in case.requests} | {()})
+    column = {
+        name: np.array([getattr(r, name) for r in case.requests], dtype=np.int64)
+        for name in ("queue_ps", "prompt_tokens", "output_tokens", "priority")
+    }
+    closed = random.random() < 0.35
+    users = random.randint(1, len(case.requests)) if closed else 0
+    span = max(1, int(column["queue_ps"].max()))
+    workload = Workload(
+        "case",
+        column["queue_ps"],
+        column["prompt_tokens"],
+        column["output_tokens"],
+        np.array([contents.index(request.pieces) for request in case.requests], dtype=np.int64),
+        contents=contents,
+        priority=column["priority"] - random.randint(0, 2),
+        users=users,
+        think_time_ps=random.choice((0, unit * random.randint(1, 50))),
+        user_start_ps=np.sort(column["queue_ps"][:users]) if closed and random.random() < 0.5 else None,
+        time_limit_ps=random.choice((0, 0, random.randint(1, 3 * span))),
+    )
+    overhead = RequestOverhead(*(unit * random.choice((0, random.randint(0, 20))) for _ in range(5)))
+    return (
+        case,
+        workload,
+        overhead,
+        {
+            "replicas": random.randint(1, 4),
+            "routing": random.choice(policy_names("routing")),
+            "admission": random.choice(policy_names("admission")),
+            "interval_ps": random.choice((0, max(random.choice((unit, unit * 7)), span // 200), span)),
+        },
+    )
+
+
+def policies(case: Case, setting: dict[str, object]) -> tuple[object, object]:
+    routing = make_policy("routing", PolicySpec(str(setting["routing"])), "routing")
+    parameters: dict[str, float] = {}
+    if setting["admission"] == "token-bucket":
+        parameters = {"capacity_tokens": 200.0, "refill_tokens_per_s": 1e9}
+    elif setting["admission"] == "probabilistic":
+        parameters = {"queue_depth_threshold": 2.0, "k": 1.0, "power": 1.0}
+    admission = make_policy("admission", PolicySpec(str(setting["admission"]), parameters), "admission")
+    routing.random = policy_random(case.seed, "routing")
+    admission.random = policy_random(case.seed, "admission")
+    return routing, admission
+
+
+def run_cluster(seed: int) -> dict[str, object]:
+    case, workload, overhead, setting = cluster_case(seed)
+    table = RequestTable(workload)
+    settings = dict(case.settings)
+    size = settings["block_size"]
+    table.reject_longer(settings["max_model_len"], settings["num_blocks"] * size)
+    settings["scheduling"] = SCHEDULING[settings["scheduling"]]
+    settings["preemption"] = PREEMPTION[settings["preemption"]]
+    paths = ContentPaths(size)
+    replicas = [Replica(table, EngineConfig(**settings), case.step_time, paths) for _ in range(setting["replicas"])]
+    routing, admission = policies(case, setting)
+    Cluster(table, replicas, overhead, routing, admission, setting["interval_ps"], size).run(workload)
+    limit = workload.time_limit_ps or 1 << 60
+    return {
+        "arrival": [a if a <= limit else -1 for a in table.arrival_ps],
+        "replica": list(table.replica),
+        "rejected": [i for i, o in enumerate(table.outcome) if o == REJECTED and -1 < table.arrival_ps[i] <= limit],
+        "shed": [i for i, o in enumerate(table.outcome) if o == SHED],
+        "queue": [q if q <= limit else -1 for q in table.queue_ps],
+        "scheduled": list(table.scheduled_ps),
+        "first": [t if t <= limit else -1 for t in table.first_token_ps],
+        "finish": list(table.finish_ps),
+        "cached": list(table.cached_tokens),
+        "preemptions": list(table.preemptions),
+    }
+
+
+def run_oracle(seed: int) -> dict[str, object]:
+    case, workload, overhead, setting = cluster_case(seed)
+    routing, admission = policies(case, setting)
+    requests = [replace(r, queue_ps=-1) for r in case.oracle_requests()]
+    for request, priority in zip(requests, workload.priority.tolist(), strict=True):
+        request.priority = priority
+    replicas = [OracleReplica(case.step_time, **case.settings) for _ in range(setting["replicas"])]
+    cluster = OracleCluster(
+        workload, replicas, overhead, routing, admission, setting["interval_ps"], case.settings["block_size"], requests
+    )
+    cluster.run()
+    limit = workload.time_limit_ps or 1 << 60
+
+    def reached(request: OracleRequest, name: str) -> int:
+        time = getattr(request, name)
+        return time if time <= limit else -1
+
+    return {
+        "arrival": [cluster.arrived_ps.get(i, -1) for i in range(len(requests))],
+        "replica": [cluster.routed_to.get(i, -1) for i in range(len(requests))],
+        "rejected": [i for i, r in enumerate(requests) if r.rejected],
+        "shed": sorted(cluster.shed),
+        "queue": [reached(r, "queue_ps") for r in requests],
+        "scheduled": [r.scheduled_ps for r in requests],
+        "first": [reached(r, "first_token_ps") for r in requests],
+        "finish": [reached(r, "finish_ps") for r in requests],
+        "cached": [max(0, r.cached_tokens) for r in requests],
+        "preemptions": [r.preemptions for r in requests],
+    }
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_cluster_does_what_the_naive_one_does(chunk: int) -> None:
+    for seed in range(chunk, CASES, CHUNKS):
+        expected, got = run_oracle(seed), run_cluster(seed)
+        assert got == expected, f"seed {seed}: {[key for key in got if got[key] != expected[key]]}"
