@@ -342,6 +342,22 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     process.wait(30)
 
 
+def test_a_terminal_shows_evaluations_rate_feasible_front_and_time_left() -> None:
+    import io
+
+    from rich.console import Console
+
+    from planner.progress import ProgressDisplay
+    from planner.search.driver import Progress
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with ProgressDisplay(console) as display:
+        time.sleep(0.2)
+        display(Progress(done=30, ruled_out=4, expected=120, feasible=12, front=3, elapsed_s=10.0))
+    assert "30 of 120 evaluated, 3.0/s, 12 feasible, front 3, 4 ruled out, 30 s left" in screen.getvalue()
+
+
 def test_progress_goes_to_stderr_as_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     result = planner("search", write(tmp_path, SMALL), "--executor", "serial", cwd=tmp_path)
     assert "evaluated" in result.stderr

