@@ -44,7 +44,7 @@ class Evaluator:
     workload: Workload
     seed: int
     request_slo: dict[str, float]
-    coefficients: Coefficients | None
+    coefficients: Coefficients
 
     def static_metrics(self, parameters: Mapping[str, Any]) -> dict[str, float]:
         """The metrics that follow from a deployment's parameters alone."""
@@ -114,13 +114,11 @@ def load_named_model(name: str, folder: Path) -> ModelSpec:
     return load_model(anchored(name, folder) if "/" in name or "." in name else name, "model")
 
 
-def load_coefficient_set(name: str | None, folder: Path) -> Coefficients | None:
-    """The coefficient set of that name or file; None, the shipped one, if None. Raises InputError."""
-    if name is None:
-        return None
+def load_coefficient_set(name: str | None, folder: Path) -> Coefficients:
+    """The coefficient set of that name or file, the shipped one if None. Raises InputError."""
     from sim.latency import load_coefficients
 
-    return load_coefficients(anchored(name, folder))
+    return load_coefficients() if name is None else load_coefficients(anchored(name, folder))
 
 
 def _named(space: Space, name: str) -> tuple[Any, ...]:

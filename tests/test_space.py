@@ -251,7 +251,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InputError, match="model: unknown model .*Llama-3.1-8B-Instruct"):
+    with pytest.raises(InputError, match=r"model: unknown model .*Llama-3\.1-8B-Instruct"):
         make_evaluator(space(model="meta-llama/Llama-3.1-8B-Instrct"))
 
 

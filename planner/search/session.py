@@ -118,7 +118,6 @@ def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
 
     from planner.versions import engine_mode
 
-    coefficients = evaluator.coefficients
     return {
         "name": space.name,
         "status": "running",
@@ -127,7 +126,7 @@ def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
         "constraints": [(c.metric, c.operator, c.limit) for c in space.constraints],
         "combinations": space.size,
         "seed": space.seed,
-        "coefficients": coefficients.name if coefficients is not None else "default",
+        "coefficients": evaluator.coefficients.name,
         "versions": {
             "planner": __version__,
             "engine": engine_mode(),
