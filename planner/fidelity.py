@@ -54,7 +54,7 @@ class FidelityReport:
     wall_s: float = 0.0
 
     def summary(self, chosen: Callable[[Comparison], bool] = lambda row: True) -> dict[str, dict[str, float]]:
-        """{metric: {n, median_ape, mean_ape, bias}} of the chosen rows, percent; the bias is the median signed error."""
+        """{metric: {n, median_ape, mean_ape, bias}} of the chosen rows, percent; the bias is the median error."""
         table = {}
         for metric in METRICS:
             rows = [row for row in self.rows if row.metric == metric and chosen(row)]

@@ -31,16 +31,6 @@ def _rounded(value: Any) -> float:
     return float(f"{float(value):.4g}")
 
 
-# Of GPUs without a table: the one with a table that they are built like.
-ALIKE = {
-    "B300-SXM-288GB": "B200-SXM-180GB",
-    "H800-SXM-80GB": "H100-SXM-80GB",
-    "H100-PCIe-80GB": "H100-SXM-80GB",
-    "A100-SXM-40GB": "A100-SXM-80GB",
-    "A100-PCIe-80GB": "A100-SXM-80GB",
-}
-
-
 def default_entries(gpus: Mapping[str, Mapping[str, Any]], interconnects: Mapping[str, str]) -> dict[str, Any]:
     """Entries for GPUs without a table, by interconnect: medians over the GPUs that have one."""
     return {

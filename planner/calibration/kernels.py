@@ -14,7 +14,6 @@ import numpy.typing as npt
 from sim.catalog import GPUSpec, load_gpu
 from sim.catalog.weights import weight_format
 from sim.errors import InputError
-from sim.latency.step_time import PREFILL_TILE_ROWS
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, str]
@@ -30,7 +29,9 @@ FORMATS = {
     "w4a16_mxfp4": "mxfp4",
     "int4_wo": "int4",
 }
+STEPS: dict[str, Any] = {"diff_step": 1e-3}  # the model rounds to whole picoseconds: smaller steps would see plateaus
 LOSS_SCALE = 0.1  # of the robust loss: relative errors beyond 10% count less than their square
+PREFILL_TILE_ROWS = 64  # half a tile of 128 query rows; tables without cached prefixes cannot tell
 KEPT_IN_CACHE = 128e6  # no GPU here has a larger L2 cache
 
 
@@ -84,7 +85,7 @@ def least_squares_fit(
         return np.log(predict(low + unit * scale) / measured)
 
     start = (np.array([p.start for p in parameters]) - low) / scale
-    result = least_squares(residual, start, bounds=(0.0, 1.0), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=0.1)
+    result = least_squares(residual, start, bounds=(0.0, 1.0), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=0.1, **STEPS)
     error = np.expm1(residual(result.x))
     values = low + result.x * scale
     near = [p.name for p, u in zip(parameters, result.x, strict=True) if (u < 1e-3 and p.low > 0) or u > 1 - 1e-3]

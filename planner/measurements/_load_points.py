@@ -126,6 +126,13 @@ def _measured(row: Row) -> tuple[dict[str, float], dict[str, str]]:
     return {name: value for name, value in measured.items() if not name.startswith(("tpot_p",))}, statistics
 
 
+def _routing(text: str) -> str:
+    """A Kubernetes service balances connections at random (iptables); llm-d's router by scores."""
+    if "prefix" in text:
+        return "weighted"
+    return "random" if text.startswith("k8s") else "round-robin"
+
+
 def _model(row: Row) -> tuple[ModelSpec, str | None]:
     return find_model(row["model"], row["precision"])
 
@@ -177,8 +184,8 @@ def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
             engine_version=version,
             async_scheduling=async_by_default(version)
             or (_of_inferencex(row) and row["model"].startswith(INFERENCEX_ASYNC)),
-            routing=PolicySpec("weighted" if "prefix" in row.get("routing", "") else "round-robin"),
-            gateway="llm-d" if row.get("engine", "").startswith("llm-d") else "none",
+            routing=PolicySpec(_routing(row.get("routing", ""))),
+            gateway=row.get("gateway") or "none",
         ),
         tuple(notes),
     )
@@ -194,9 +201,10 @@ def _workload(row: Row) -> dict[str, Any]:
         spec = {"kind": "shared_prefix", "num_groups": 10, "num_prompts_per_group": 10}
         spec |= {"system_prompt_len": shared, "question_len": isl - shared, "output_len": osl}
     elif "inference-perf shared_prefix" in row.get("workload", ""):
-        system = 150 if "roleplay" in row["workload"] else 100
+        name = next(name for name in NAMED_OUTPUTS if name in row["workload"])
+        system = 150 if name == "roleplay" else 100
         spec = {"kind": "shared_prefix", "num_groups": 10, "num_prompts_per_group": 10}
-        spec |= {"system_prompt_len": system, "question_len": isl - system, "output_len": osl}
+        spec |= {"system_prompt_len": system, "question_len": isl - system, "output_len": NAMED_OUTPUTS[name]}
     else:
         spec = {"kind": "lengths", "input": isl, "output": osl}
     if concurrency is not None:
@@ -220,6 +228,9 @@ def _uniform(nominal: int) -> dict[str, Any]:
     return {"dist": "uniform", "min": int(nominal * INFERENCEX_RANGE_RATIO), "max": nominal}
 
 
+# Output tokens of inference-perf's named workloads: with ignore_eos all are generated, whatever the text has when it is
+# tokenised anew, which is what the row counts.
+NAMED_OUTPUTS = {"codegen": 247, "general": 248, "roleplay": 251}
 # The loads of inference-perf's named workloads: the row keeps only their mean.
 NAMED_STAGES = {
     "codegen": [{"rate_rps": 5, "duration_s": 600}, {"rate_rps": 10, "duration_s": 600}],

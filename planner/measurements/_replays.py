@@ -114,5 +114,4 @@ def _deployment(stem: str, config: str, rows: list[Row]) -> Deployment:
         quantization=quantization,
         engine_version="0.8.5",
         async_scheduling=False,
-        gateway="llm-d" if config.startswith(("llm-d", "baseline-llm-d")) else "none",
     )

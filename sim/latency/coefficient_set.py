@@ -37,6 +37,8 @@ class AttentionCoefficients:
 
     prefill_compute: float  # of the 16-bit peak, for long chunks
     prefill_ramp_tokens: float  # short chunks leave parts of the GPU idle: each new token costs this many more pairs
+    prefill_tile_rows: float  # a chunk costs this many query rows more against its whole context: its last tile is half
+    # empty, and few tiles leave parts of the GPU idle
     decode_bandwidth: float
     decode_bandwidth_fp8: float  # with an fp8 KV cache: FlashAttention-3 converts it on the way
     decode_compute: float  # of the 16-bit peak; bounds MLA, where 128 heads share each latent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 
 from sim.catalog import Gemm, GPUSpec, ModelSpec, WeightFormat, check_tensor_parallel
@@ -13,7 +14,6 @@ from sim.latency.sampling import truncates
 
 PS_PER_US = 1e6
 SAMPLER_PASSES = 4  # a row of logits is written, cast to 32 bit, normalised and searched
-PREFILL_TILE_ROWS = 64  # half a tile of 128 query rows is empty at the end of a chunk, on average
 MAX_GRAPH_TOKENS = 512  # vLLM's largest CUDA-graph capture size
 
 
@@ -28,8 +28,15 @@ def padded_tokens(tokens: int, max_capture: int) -> int:
     return min(max_capture, -(-tokens // step) * step)
 
 
-def _format_coefficients(table: dict[str, GemmCoefficients], name: str) -> GemmCoefficients:
-    return table.get(name) or table["bf16"]
+def _format_coefficients(
+    table: Mapping[str, GemmCoefficients], model: ModelSpec, fmt: WeightFormat, own: bool
+) -> GemmCoefficients:
+    """The entry for weights in `fmt`; fp8 with a scale a block of 128 x 128 has kernels of its own. `own`: whether
+    the GPU has units for the format; else, as for formats without an entry, the kernels are those of 16 bit."""
+    if not own:
+        return table["bf16"]
+    blocks = table.get("fp8_block") if fmt.name == "fp8" and model.quantization_group_size else None
+    return blocks or table.get(fmt.name) or table["bf16"]
 
 
 def _peak(gpu: GPUSpec, fmt: WeightFormat) -> tuple[float, bool]:
@@ -74,7 +81,7 @@ class PhysicalStepTime(StepTime):
         def timed(gemm: Gemm) -> GemmTime:
             fmt = model.format_of_part(gemm.part, deployment.quantization)
             flops, own = _peak(gpu, fmt)
-            entry = _format_coefficients(dict(table.gemm), fmt.name if own else "bf16")
+            entry = _format_coefficients(table.gemm, model, fmt, own)
             size = gemm.parameters * fmt.bytes_per_parameter
             return GemmTime(gemm.n, gemm.k, size, flops, gpu.memory_bandwidth_bytes_per_s, entry)
 
@@ -110,7 +117,7 @@ class PhysicalStepTime(StepTime):
             moved,
             flops,
             gpu.memory_bandwidth_bytes_per_s,
-            _format_coefficients(dict(table.moe), fmt.name if own else "bf16"),
+            _format_coefficients(table.moe, model, fmt, own),
         )
 
     def _set_attention(self, deployment: Deployment, table: GPUCoefficients) -> None:
@@ -134,12 +141,18 @@ class PhysicalStepTime(StepTime):
         pair = 2.0 * heads * (model.head_dim + model.v_head_dim)
         self._pair_ps: float = pair / (gpu.bf16_flops_per_s * attention.prefill_compute) * 1e12
         self._ramp: float = attention.prefill_ramp_tokens
+        self._tile_rows: float = attention.prefill_tile_rows
         mixed = max(read * 1e12, self._pair_ps * attention.mixed_tile_rows)
         self._mixed_context_ps: int = max(self._context_ps, ceil(self._full_layers * mixed))
         self._mixed_window_ps: int = max(self._window_context_ps, ceil(self._windowed_layers * mixed))
         self._kv_read_ps: float = kv_bytes / bandwidth * 1e12
         self._attention_us: float = self._layers * attention.launch_us
         self._tile_us: float = self._layers * attention.tile_us * model.kv_heads_per_gpu(tp)
+
+    def without_all_reduce(self) -> None:
+        """From now on, times one GPU of the group by itself, as a sum of separately measured layers does."""
+        self._all_reduce = None
+        self._token_ps.clear()
 
     def _forward_us(self, tokens: int) -> float:
         """Of the layers without attention, for `tokens` rows."""
@@ -209,10 +222,10 @@ class PhysicalStepTime(StepTime):
         rows = self._sampled_us.get(num_sampled)
         if rows is None:
             rows = self._row_us(num_sampled)
-        extra = self._ramp * prefill_tokens + PREFILL_TILE_ROWS * prefill_context
+        extra = self._ramp * prefill_tokens + self._tile_rows * prefill_context
         pairs = self._full_layers * (prefill_pairs + extra)
         if self._windowed_layers:
-            extra = self._ramp * prefill_tokens + PREFILL_TILE_ROWS * min(prefill_context, num_prefills * self.window)
+            extra = self._ramp * prefill_tokens + self._tile_rows * min(prefill_context, num_prefills * self.window)
             pairs += self._windowed_layers * (prefill_window_pairs + extra)
         total = base + pairs * self._pair_ps + prefill_context * self._layers * self._kv_read_ps
         total += (rows + num_decodes * self._tile_us) * PS_PER_US
