@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
+    args = argparse.Namespace()
     try:
         args = _parser(arguments).parse_args(arguments)
         code = args.command(args)
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         if debug:
             raise
-        return _fail(_located(error, arguments), WRONG_INPUT)
+        return _fail(_located(error, args), WRONG_INPUT)
     except BrokenPipeError:
         # The reader has gone (`planner models | head`); keep the interpreter from complaining about it on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -75,13 +76,10 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _located(error: InputError, arguments: Sequence[str]) -> str:
-    """The error's text, behind the file that the user gave to a command that reads one."""
-    files = [a for a in arguments[1:] if a.endswith((".yaml", ".yml"))] if arguments[:1] else []
-    reads_one = arguments[:1] in (["search"], ["simulate"])
-    if not reads_one or not files or error.field.startswith("--"):
-        return str(error)
-    return f"{files[0]}: {error}"
+def _located(error: InputError, args: argparse.Namespace) -> str:
+    """The error's text, behind the file that the command reads; a wrong option is not a matter of the file."""
+    file = getattr(args, "space", None) or getattr(args, "plan", None)
+    return str(error) if file is None or error.field.startswith("--") else f"{file}: {error}"
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

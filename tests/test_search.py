@@ -110,18 +110,18 @@ def test_random_sampling_asks_for_every_combination_once_in_another_order() -> N
 
 def test_nsga2_finds_the_exhaustive_front_with_a_fraction_of_the_evaluations() -> None:
     true_front = front(ask_and_tell(Exhaustive(SHAPE), math.prod(SHAPE)))
-    found = ask_and_tell(NSGA2(SHAPE, ORDERED, objectives=2, seed=0), evaluations=1400)
+    found = ask_and_tell(NSGA2(SHAPE, ORDERED, objectives=2, seed=0, population=60), evaluations=1400)
     assert len(found) < 1500 < math.prod(SHAPE) / 3
     assert front(found) == true_front
 
 
 def test_nsga2_with_one_seed_asks_for_the_same_combinations() -> None:
-    runs = [list(ask_and_tell(NSGA2(SHAPE, ORDERED, 2, seed), 300)) for seed in (5, 5, 6)]
+    runs = [list(ask_and_tell(NSGA2(SHAPE, ORDERED, 2, seed, population=60), 300)) for seed in (5, 5, 6)]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_nsga2_ends_on_a_space_that_it_has_seen_all_of() -> None:
-    found = ask_and_tell_small(NSGA2((2, 3), (True, False), 2, seed=0))
+    found = ask_and_tell_small(NSGA2((2, 3), (True, False), 2, seed=0, population=12))
     assert found == set(itertools.product(range(2), range(3)))
 
 

@@ -269,7 +269,8 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     from planner.search.nsga2 import NSGA2
 
     ordered = [variable.ordered for variable in space.variables]
-    return NSGA2(space.shape, ordered, len(space.objectives), space.seed), most
+    population = max(12, min(100, space.budget // 12))  # a dozen generations or more
+    return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
 
 
 def count_plans(space: Space, identity: Identity, evaluator: Evaluator) -> int:

@@ -19,7 +19,7 @@ class NSGA2:
     name = "nsga2"
 
     def __init__(
-        self, shape: Sequence[int], ordered: Sequence[bool], objectives: int, seed: int, population: int = 60
+        self, shape: Sequence[int], ordered: Sequence[bool], objectives: int, seed: int, population: int
     ) -> None:
         self._shape = tuple(shape)
         self._objectives = objectives
