@@ -130,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="+",
         metavar="[kernels|serving] DATA",
-        help="kernel table, step table, open-loop JSON, load-points CSV; a layer's name in front restricts to that layer",
+        help="kernel table, step table, open-loop JSON, load-points CSV; a layer's name in front fits that layer alone",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="the coefficient file to write")
     parser.add_argument("--start", metavar="FILE", help="the coefficient file to begin with, without a kernel table")

@@ -193,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         Path(args.json).write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
     if args.plot:
-        from planner.report.fidelity_plot import plot_fidelity
+        from planner.fidelity_plot import plot_fidelity
 
         plot_fidelity(report, args.plot)
     print_report(report, console)

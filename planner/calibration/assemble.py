@@ -31,21 +31,21 @@ FP8_KV_CACHE = 0.45  # of the bandwidth, on Hopper, before serving runs say more
 # Start of layer (b): the kernels' own launches aside, an engine costs what its small kernels and its host do.
 ENGINE = {
     "step_us": 0.0,
-    "layer_us": 13.0,
+    "layer_us": 14.0,
     "moe_layer_us": 0.0,
     "sequence_us": 0.0,
-    "truncated_sampling_us": 186.0,
-    "truncated_sampling_us_per_million_logits": 150.0,
-    "mixed_step_us": 100.0,
+    "truncated_sampling_us": 80.0,
+    "truncated_sampling_us_per_million_logits": 104.0,
+    "mixed_step_us": 140.0,
     "host_step_us": 1500.0,
     "host_sequence_us": 10.0,
     "piecewise_layer_us": 60.0,
-    "eager_layer_us": 600.0,
+    "eager_layer_us": 560.0,
     "elementwise_passes": 1.0,
 }
 REQUEST = {
-    "before_queue_us": 6500.0,
-    "before_queue_us_per_token": 0.0,
+    "before_queue_us": 3500.0,
+    "before_queue_us_per_token": 5.0,
     "first_token_us": 500.0,
     "last_token_us": 1000.0,
     "gateway_us": 45000.0,  # llm-d in front: 40 to 55 ms (BLIS paper, Table 2, against the same model without)

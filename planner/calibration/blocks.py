@@ -41,11 +41,18 @@ def _inferencex(run: MeasuredRun) -> bool:
     return run.greedy
 
 
+DENSE: dict[str, Bounds] = {
+    "compute": (0.1, 1.0),
+    "bandwidth": (0.3, 1.0),
+    "launch_us": (0.0, 30.0),
+    "host_us": (0.0, 200.0),
+}
 MOE: dict[str, Bounds] = {
     "compute": (0.05, 1.0),
     "bandwidth": (0.3, 1.0),
     "launch_us": (0.0, 120.0),
     "activation_passes": (1.0, 16.0),
+    "host_us": (0.0, 1000.0),
 }
 
 BLOCKS: tuple[Block, ...] = (
@@ -59,7 +66,7 @@ BLOCKS: tuple[Block, ...] = (
             mixed_step_us=(0.0, 2000.0),
             eager_layer_us=(50.0, 1000.0),
         )
-        + _shared("request", before_queue_us=(500.0, 12000.0)),
+        + _shared("request", before_queue_us=(500.0, 12000.0), before_queue_us_per_token=(0.0, 15.0)),
         lambda run: _open_loop(run) or (_inferencex(run) and _serves("Llama", HOPPER)(run)),
     ),
     Block(
@@ -82,9 +89,9 @@ BLOCKS: tuple[Block, ...] = (
     ),
     Block(
         "dense fp4 and fp8 on Blackwell",
-        _of_gpus(BLACKWELL, "gemm.nvfp4", compute=(0.1, 1.0), bandwidth=(0.3, 1.0), launch_us=(0.0, 30.0))
-        + _of_gpus(BLACKWELL, "gemm.fp8", compute=(0.1, 1.0), bandwidth=(0.3, 1.0), launch_us=(0.0, 30.0))
-        + _of_gpus(BLACKWELL, "attention", prefill_compute=(0.1, 1.0), decode_bandwidth_fp8=(0.2, 1.0)),
+        _of_gpus(BLACKWELL, "gemm.nvfp4", **DENSE)
+        + _of_gpus(BLACKWELL, "gemm.fp8", **DENSE)
+        + _of_gpus(BLACKWELL, "attention", decode_bandwidth_fp8=(0.2, 1.0)),
         lambda run: _inferencex(run) and _serves("Llama", BLACKWELL)(run),
         CLOSED_LOOP,
     ),

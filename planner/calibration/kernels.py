@@ -139,7 +139,7 @@ def fit_gemm(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
         Parameter("overlap_loss", 0.1, 0.0, 1.0),
     )
     fit = least_squares_fit(parameters, lambda v: v[2] + overlapped(memory / v[1], compute / v[0], v[3]), us)
-    fit.values["activation_passes"] = 1.0
+    fit.values.update(activation_passes=1.0, host_us=0.0)
     return fit
 
 
@@ -169,7 +169,9 @@ def fit_moe(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
         memory = (read + v[4] * moved) / gpu.memory_bandwidth_bytes_per_s * 1e6
         return v[2] + overlapped(memory / v[1], tokens * topk * row_us / v[0], v[3])
 
-    return least_squares_fit(parameters, predict, us)
+    fit = least_squares_fit(parameters, predict, us)
+    fit.values["host_us"] = 0.0
+    return fit
 
 
 def fit_prefill(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:

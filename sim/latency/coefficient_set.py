@@ -28,6 +28,7 @@ class GemmCoefficients:
     bandwidth: float
     launch_us: float
     overlap_loss: float  # of the shorter of memory traffic and arithmetic, the share that adds to the longer
+    host_us: float  # of the host, to launch it outside a CUDA graph, beyond the engine's eager_layer_us
     activation_passes: float  # how often the activations cross memory (grouped GEMMs also permute them)
 
 

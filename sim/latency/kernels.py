@@ -29,6 +29,7 @@ class GemmTime:
         effective = bytes_per_s * coefficients.bandwidth / 1e6
         self.launch_us: float = coefficients.launch_us
         self.overlap_loss: float = coefficients.overlap_loss
+        self.host_us: float = coefficients.host_us
         self.weights_us: float = weight_bytes / effective
         self.activations_us: float = coefficients.activation_passes * 2.0 * (n + k) / effective
         self.compute_us: float = 2.0 * n * k / (flops_per_s * coefficients.compute / 1e6)
@@ -69,6 +70,7 @@ class GroupedGemmTime:
         self.experts_per_token: int = experts_per_token
         self.launch_us: float = coefficients.launch_us
         self.overlap_loss: float = coefficients.overlap_loss
+        self.host_us: float = coefficients.host_us
         self.expert_us: float = weights_per_expert * bytes_per_weight / effective
         self.activations_us: float = coefficients.activation_passes * activation_bytes_per_token / effective
         flops = 2.0 * experts_per_token * weights_per_expert

@@ -68,6 +68,10 @@ class PhysicalStepTime(StepTime):
         self._all_reduce: AllReduceTime | None = None
         if tp > 1:
             self._all_reduce = AllReduceTime(tp, gpu.interconnect_bytes_per_s, _for_gpus(table, tp))
+        self._eager_us: float = self._layers * self._engine.eager_layer_us
+        self._eager_us += sum(count * gemm.host_us for gemm, count in self._gemms)
+        if self._experts is not None:
+            self._eager_us += self._moe_layers * self._experts.host_us
         self._hidden_bytes: int = 2 * model.hidden_size
         width = 4 * model.hidden_size + 2 * (model.intermediate_size or model.moe_intermediate_size) // tp
         moved = self._engine.elementwise_passes * 2.0 * width * model.num_layers
@@ -182,7 +186,7 @@ class PhysicalStepTime(StepTime):
         total = engine.step_us + self._forward_us(tokens) + self._sample_us(num_seqs)
         total += self._attention_us + num_seqs * self._tile_us
         if num_seqs > self._max_capture:
-            total = max(total, self._layers * engine.eager_layer_us)
+            total = max(total, self._eager_us)
         total = self._with_host(total, engine.host_step_us + num_seqs * engine.host_sequence_us)
         return ceil(total * PS_PER_US), self._context_ps, self._window_context_ps
 
@@ -191,8 +195,8 @@ class PhysicalStepTime(StepTime):
         engine = self._engine
         on_graph = tokens <= self._max_capture
         total = self._forward_us(padded_tokens(tokens, self._max_capture)) + self._attention_us
-        launches = engine.piecewise_layer_us if on_graph else engine.eager_layer_us
-        total = engine.step_us + engine.mixed_step_us + max(total, self._layers * launches)
+        launches = self._layers * engine.piecewise_layer_us if on_graph else self._eager_us
+        total = engine.step_us + engine.mixed_step_us + max(total, launches)
         value = total * PS_PER_US
         self._token_ps[tokens] = value
         return value
