@@ -76,7 +76,7 @@ class Space:
     objectives: tuple[Objective, ...]
     variables: tuple[Variable, ...]
     method: str
-    budget: int
+    budget: int | None  # None: as many as an exhaustive search takes, DEFAULT_BUDGET for the others
     seed: int
     executor: str
     prices: dict[str, float]
@@ -133,7 +133,7 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
         objectives=parse_objectives(shape.objectives),
         variables=variables,
         method=shape.search.method,
-        budget=shape.search.budget or DEFAULT_BUDGET,
+        budget=shape.search.budget,
         seed=shape.search.seed,
         executor=shape.search.executor,
         prices=shape.prices,

@@ -125,6 +125,11 @@ def test_nsga2_ends_on_a_space_that_it_has_seen_all_of() -> None:
     assert found == set(itertools.product(range(2), range(3)))
 
 
+def test_nsga2_spends_its_budget_even_when_its_population_has_converged() -> None:
+    found = ask_and_tell_small(NSGA2((4, 3, 30), (True, False, True), 2, seed=0, population=12))
+    assert len(found) == 4 * 3 * 30
+
+
 def ask_and_tell_small(method: NSGA2) -> set[tuple[int, ...]]:
     seen: set[tuple[int, ...]] = set()
     while choices := method.ask():
@@ -251,8 +256,16 @@ def test_auto_is_exhaustive_where_the_different_deployments_fit_the_budget() -> 
     assert run(space(search={"budget": 50})).method == "nsga2"
 
 
+def test_a_budget_that_cuts_an_exhaustive_search_short_makes_it_inexact() -> None:
+    for budget, exact in ((50, False), (51, True), (52, True)):
+        found = run(space(search={"method": "exhaustive", "budget": budget}))
+        assert found.exact == exact
+        assert sum(e["simulated"] for e in found.evaluations) == min(budget, 51)
+
+
 def test_random_search_with_room_for_all_is_exact() -> None:
     found = run(space(search={"method": "random", "budget": 51}))
+    assert found.exact
     exhaustive = run(space())
     assert {e["id"] for e in found.evaluations if e["simulated"]} == {
         e["id"] for e in exhaustive.evaluations if e["simulated"]

@@ -18,7 +18,7 @@ from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
 from planner.search.pareto import front_order
 from planner.search.twins import Twins
-from planner.space import Space
+from planner.space import DEFAULT_BUDGET, Space
 
 Evaluation = dict[str, Any]
 
@@ -94,6 +94,7 @@ class Search:
         self._twins = Twins()
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self._progress = Progress(workers=executor.workers)
+        self._cut_short = False  # by the budget, in the middle of what a method asked for
         self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
         self._started = time.monotonic()
@@ -102,7 +103,7 @@ class Search:
         """Search until the method has nothing left to ask, the budget is spent, or an interrupt."""
         method, total = choose_method(self._space, self._identity, self._evaluator)
         self._progress.expected = total
-        budget = math.inf if method.name == "exhaustive" else self._space.budget
+        budget = self._space.budget or (math.inf if method.name == "exhaustive" else DEFAULT_BUDGET)
         interrupted = complete = False
         try:
             while not complete and self._progress.done < budget:
@@ -110,10 +111,10 @@ class Search:
                 complete = not choices
                 if choices:
                     self._evaluate(choices, budget, method)
+            complete = complete or (not self._cut_short and not method.ask())
         except KeyboardInterrupt:
             interrupted = True
-        covered = method.name == "exhaustive" or (method.name == "random" and complete)
-        exact = covered and not interrupted and not any(e.get("failed") for e in self._by_id.values())
+        exact = complete and not interrupted and not any(e.get("failed") for e in self._by_id.values())
         return Found(list(self._by_id.values()), exact, interrupted, method.name)
 
     def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
@@ -127,6 +128,7 @@ class Search:
             if evaluation is None or not _is_ruled_out(evaluation):
                 room -= 1
             if room < 0:
+                self._cut_short = True
                 break
             ended[plan] = evaluation
             if evaluation is None:
@@ -254,14 +256,14 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
     """
     total = count_plans(space, identity, evaluator) if space.size <= SMALL else None
-    name = space.method
+    name, budget = space.method, space.budget or DEFAULT_BUDGET
     if name == "auto":
-        name = "exhaustive" if total is not None and total <= space.budget else "nsga2"
-    most = space.budget if total is None else min(total, space.budget)
+        name = "exhaustive" if total is not None and total <= budget else "nsga2"
+    most = budget if total is None else min(total, budget)
     if name == "exhaustive":
         from planner.search.exhaustive import Exhaustive
 
-        return Exhaustive(space.shape), space.size if total is None else total
+        return Exhaustive(space.shape), most if space.budget else total or space.size
     if name == "random":
         from planner.search.random_sampling import RandomSampling
 
@@ -269,7 +271,7 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     from planner.search.nsga2 import NSGA2
 
     ordered = [variable.ordered for variable in space.variables]
-    population = max(12, min(100, space.budget // 12))  # a dozen generations or more
+    population = max(12, min(100, budget // 12))  # a dozen generations or more
     return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
 
 

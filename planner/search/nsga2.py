@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +13,15 @@ import numpy as np
 from planner.search._base import Choice, Costs
 
 WORST = 1e30  # for what has no value; finite, since pymoo's crowding distances divide by the range
-STALL = 30  # generations without a new combination after which the space counts as exhausted
+ENUMERABLE = 1_000_000  # spaces up to here are listed when draws no longer find what was not asked for
 
 
 class NSGA2:
-    """Constraint-dominated NSGA-II; a generation is one `ask`. The same seed asks for the same combinations."""
+    """Constraint-dominated NSGA-II; a generation is one `ask`. The same seed asks for the same combinations.
+
+    A generation that would bring nothing new is replaced by combinations drawn at random from those not asked for yet,
+    so that a population that has converged still spends its budget.
+    """
 
     name = "nsga2"
 
@@ -22,25 +29,43 @@ class NSGA2:
         self, shape: Sequence[int], ordered: Sequence[bool], objectives: int, seed: int, population: int
     ) -> None:
         self._shape = tuple(shape)
-        self._objectives = objectives
+        self._size = math.prod(shape)
+        self._population = population
+        self._random = random.Random(seed)
         self._problem = _problem(shape, ordered, objectives)
         self._algorithm = _algorithm(population)
         self._algorithm.setup(self._problem, seed=seed % 2**32, verbose=False)
         self._seen: set[Choice] = set()
-        self._stalled = 0
         self._asked: Any = None
 
     def ask(self) -> list[Choice]:
-        """The next generation; empty once generations bring nothing new."""
-        if self._stalled >= STALL:
+        """The next generation; empty once every combination was asked for."""
+        if len(self._seen) == self._size:
             return []
         self._asked = self._algorithm.ask()
-        if self._asked is None or len(self._asked) == 0:
-            return []
-        choices = [tuple(int(x[f"x{i}"]) for i in range(len(self._shape))) for x in self._asked.get("X")]
-        self._stalled = 0 if set(choices) - self._seen else self._stalled + 1
+        choices = [] if self._asked is None else [self._choice(x) for x in self._asked.get("X")]
+        if not set(choices) - self._seen:
+            choices = self._immigrants()
+            self._asked = _population(choices)
         self._seen.update(choices)
         return choices
+
+    def _choice(self, x: dict[str, Any]) -> Choice:
+        return tuple(int(x[f"x{i}"]) for i in range(len(self._shape)))
+
+    def _immigrants(self) -> list[Choice]:
+        """Up to a population of random combinations that were not asked for."""
+        drawn: dict[Choice, None] = {}
+        for _ in range(50 * self._population):
+            choice = tuple(self._random.randrange(count) for count in self._shape)
+            if choice not in self._seen:
+                drawn[choice] = None
+            if len(drawn) == self._population:
+                break
+        if not drawn and self._size <= ENUMERABLE:
+            every = itertools.product(*(range(count) for count in self._shape))
+            drawn = dict.fromkeys(itertools.islice((c for c in every if c not in self._seen), self._population))
+        return list(drawn)
 
     def tell(self, choices: Sequence[Choice], costs: Costs, violations: Costs) -> None:
         """Select the survivors of this generation and the last."""
@@ -64,6 +89,12 @@ def _problem(shape: Sequence[int], ordered: Sequence[bool], objectives: int) -> 
         for i, (count, is_ordered) in enumerate(zip(shape, ordered, strict=True))
     }
     return Problem(vars=variables, n_obj=objectives, n_ieq_constr=1)
+
+
+def _population(choices: Sequence[Choice]) -> Any:
+    from pymoo.core.population import Population
+
+    return Population.new(X=np.array([{f"x{i}": v for i, v in enumerate(c)} for c in choices], dtype=object))
 
 
 def _algorithm(population: int) -> Any:
