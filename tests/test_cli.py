@@ -154,7 +154,8 @@ SLOW = SMALL | {
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of the slow search, never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    assert planner("search", write(folder, SLOW), "--out", "run", "--quiet", cwd=folder).returncode == 0
+    options = ("--out", "run", "--executor", "serial", "--quiet")
+    assert planner("search", write(folder, SLOW), *options, cwd=folder).returncode == 0
     return folder / "run"
 
 
@@ -191,7 +192,7 @@ def test_an_interrupted_search_keeps_its_work_and_resumes_to_the_same_bytes(
         assert (manifest["interrupted"], front["exact"]) == (True, False)
         assert front["plans"]
 
-    resumed = planner("search", space, "--out", "run", "--resume", "--quiet", cwd=tmp_path)
+    resumed = planner("search", space, "--out", "run", "--resume", "--executor", "serial", "--quiet", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert contents(tmp_path / "run") == contents(whole)
     again, all_of_them = (

@@ -255,8 +255,9 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
 
     `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
     """
-    total = count_plans(space, identity, evaluator) if space.size <= SMALL else None
     name, budget = space.method, space.budget or DEFAULT_BUDGET
+    enough = None if name == "exhaustive" else budget + 1
+    total = count_plans(space, identity, evaluator, enough) if space.size <= SMALL else None
     if name == "auto":
         name = "exhaustive" if total is not None and total <= budget else "nsga2"
     most = budget if total is None else min(total, budget)
@@ -275,14 +276,16 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
 
 
-def count_plans(space: Space, identity: Identity, evaluator: Evaluator) -> int:
-    """How many different deployments `space` holds that their parameters alone do not rule out."""
+def count_plans(space: Space, identity: Identity, evaluator: Evaluator, enough: int | None = None) -> int:
+    """How many different deployments `space` holds that their parameters alone do not rule out; at most `enough`."""
     static = [constraint for constraint in space.constraints if constraint.metric in STATIC_METRICS]
-    plans = set()
+    plans: set[str] = set()
     for choice in space.choices():
         plan, parameters = identity.of(choice)
         if plan not in plans and judge(static, evaluator.static_metrics(parameters))[1] is None:
             plans.add(plan)
+            if len(plans) == enough:
+                break
     return len(plans)
 
 
