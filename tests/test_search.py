@@ -324,6 +324,19 @@ def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:
     assert sorted(e["id"] for e in keeper.evaluations) == sorted(e["id"] for e in found.evaluations)
 
 
+def test_a_second_interrupt_loses_nothing_of_what_the_first_run_evaluated() -> None:
+    class Interrupted(Analytic):
+        def __call__(self, parameters: Parameters) -> Outcome:
+            raise KeyboardInterrupt
+
+    parsed = space(search={"method": "nsga2", "budget": 45})  # a dozen a generation: the second is never asked for
+    known = {e["id"]: e for e in run(parsed).evaluations if e["simulated"]}
+    del known[next(iter(known))]
+    again = run(parsed, Interrupted(), known=known)
+    assert again.interrupted
+    assert known.keys() <= {e["id"] for e in again.evaluations}
+
+
 def test_known_evaluations_are_taken_over_and_the_result_is_the_same() -> None:
     whole = run(space())
     half = {e["id"]: e for e in whole.evaluations[::2]}

@@ -114,8 +114,15 @@ class Search:
             complete = complete or (not self._cut_short and not method.ask())
         except KeyboardInterrupt:
             interrupted = True
+            self._keep_known()
         exact = complete and not interrupted and not any(e.get("failed") for e in self._by_id.values())
         return Found(list(self._by_id.values()), exact, interrupted, method.name)
+
+    def _keep_known(self) -> None:
+        """Take over what an earlier run evaluated and this one has not come to, lest a second interrupt lose it."""
+        for plan, kept in self._known.items():
+            if plan not in self._by_id and not _is_ruled_out(kept):
+                self._by_id[plan] = self.judged(plan, kept["parameters"], outcome_of(kept))
 
     def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
         """Evaluate what is new among `choices` as far as the budget goes, and tell the method about all of them."""
