@@ -59,6 +59,7 @@ def simulate(
     if step_time is None:
         step_time = build_step_time(deployment, coefficients)
     table = RequestTable(workload)
+    table.reject_longer(capacity.max_model_len, capacity.num_blocks * deployment.block_size)
     replicas = _replicas(deployment, capacity, table, step_time)
     routing = make_policy("routing", deployment.routing, "deployment.routing")
     routing.random = policy_random(seed, "routing")

@@ -11,7 +11,7 @@ import pytest
 from sim.engine.blocks import ContentPaths
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
 from sim.engine.replica import EngineConfig, Replica
-from sim.engine.requests import RequestTable
+from sim.engine.requests import REJECTED, RequestTable
 from sim.engine.scheduling import Fcfs, PriorityScheduling, SchedulingPolicy, ShortestJobFirst
 from sim.engine.stats import bin_of
 from sim.workload._types import Workload
@@ -46,6 +46,7 @@ def engine_of(case: Case) -> tuple[RequestTable, Replica]:
         )
     )
     settings = dict(case.settings)
+    table.reject_longer(settings["max_model_len"], settings["num_blocks"] * settings["block_size"])
     settings["scheduling"] = SCHEDULING[settings["scheduling"]]
     settings["preemption"] = PREEMPTION[settings["preemption"]]
     replica = Replica(table, EngineConfig(**settings), case.step_time, ContentPaths(settings["block_size"]))
@@ -59,7 +60,7 @@ def observed_engine(case: Case) -> dict[str, object]:
     for index, request in enumerate(case.requests):
         replica.advance(request.queue_ps)
         seen.append((replica.num_running, replica.num_waiting, replica.used_blocks(request.queue_ps)))
-        rejected.append(not replica.accepts(index))
+        rejected.append(table.outcome[index] == REJECTED)
         if not rejected[-1]:
             replica.enqueue(index, request.queue_ps)
     replica.advance(FAR)

@@ -133,15 +133,8 @@ class Replica:
 
     # -- what the cluster calls ------------------------------------------------------------------------------------
 
-    def accepts(self, index: int) -> bool:
-        """Whether the request fits max_model_len and the KV cache."""
-        prompt = self._table.prompt_tokens[index]
-        output = self._table.output_tokens[index]
-        config = self._config
-        return prompt + output <= config.max_model_len and prompt + output - 1 <= config.num_blocks * config.block_size
-
     def enqueue(self, index: int, queue_ps: int) -> None:
-        """Queue a request that `accepts` accepted, at `queue_ps`; every boundary before that has been handled."""
+        """Queue a request that fits max_model_len and the cache; every boundary before `queue_ps` has been handled."""
         table = self._table
         table.queue_ps[index] = queue_ps
         priority = table.priority[index] if table.priority is not None else 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+import numpy as np
+
 from sim.workload import Workload
 
 SERVED: Final = 0  # or on the way to it
@@ -40,6 +42,13 @@ class RequestTable:
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    def reject_longer(self, max_model_len: int, cache_tokens: int) -> None:
+        """Mark as rejected what no replica can serve: prompt and output beyond max_model_len or the whole KV cache."""
+        prompt = np.frombuffer(self.prompt_tokens, dtype=np.int64)
+        total = prompt + np.frombuffer(self.output_tokens, dtype=np.int64)
+        for index in np.flatnonzero((total > max_model_len) | (total - 1 > cache_tokens)).tolist():
+            self.outcome[index] = REJECTED
 
     def class_name(self, index: int) -> str:
         """The SLO class of a request."""
