@@ -60,6 +60,8 @@ class OracleCluster:
                     return
                 if kind == SCRAPE:
                     self.scrape(views)
+                    if not workload.users and not any(kind == ARRIVE for _, kind, _, _ in events):
+                        continue  # nobody will look
                     heapq.heappush(events, (now + self.interval_ps, SCRAPE, 0, 0))
                 elif kind == ARRIVE:
                     self.arrive(now, index, table, views, events)

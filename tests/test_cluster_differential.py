@@ -20,14 +20,25 @@ from sim.workload import Workload
 from tests.cluster_oracle import OracleCluster
 from tests.oracle import OracleReplica, OracleRequest
 from tests.random_cases import Case, random_case
-from tests.test_engine_differential import PREEMPTION, SCHEDULING
+from tests.test_engine_differential import FAR, PREEMPTION, SCHEDULING, engine_of
 
 CASES = int(os.environ.get("DIFFERENTIAL_CASES", "2000")) // 4
 CHUNKS = 10
 
 
+def served_by_one_ps(case: Case) -> int:
+    """When a single replica would have served all requests."""
+    table, replica = engine_of(case)
+    for index, request in enumerate(case.requests):
+        replica.advance(request.queue_ps)
+        if table.outcome[index] != REJECTED:
+            replica.enqueue(index, request.queue_ps)
+    replica.advance(FAR)
+    return max(table.finish_ps)
+
+
 def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, object]]:
-    """A random replica case turned into a cluster: its requests arrive at a gateway, or come from users in a closed loop."""
+    """A random replica case as a cluster: its requests arrive at a gateway, or come from users in a closed loop."""
     random = Random(f"cluster {seed}")
     case = random_case(seed)
     unit = getattr(case.step_time, "unit_ps", 1)
@@ -39,6 +50,8 @@ def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, 
     closed = random.random() < 0.35
     users = random.randint(1, len(case.requests)) if closed else 0
     span = max(1, int(column["queue_ps"].max()))
+    # The naive cluster takes every scrape: at most some hundreds until one replica had served all.
+    shortest = max(random.choice((unit, unit * 7)), served_by_one_ps(case) // 300)
     workload = Workload(
         "case",
         column["queue_ps"],
@@ -61,7 +74,7 @@ def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, 
             "replicas": random.randint(1, 4),
             "routing": random.choice(policy_names("routing")),
             "admission": random.choice(policy_names("admission")),
-            "interval_ps": random.choice((0, max(random.choice((unit, unit * 7)), span // 200), span)),
+            "interval_ps": random.choice((0, shortest, max(shortest, span))),
         },
     )
 
