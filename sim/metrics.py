@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.engine.stats import bin_end, bin_start
+from sim.engine.stats import bin_start
 
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
@@ -102,9 +102,9 @@ def inter_token_distribution(bins: Mapping[int, int]) -> dict[str, float | None]
     total = sum(bins.values())
     if not total:
         return dict.fromkeys(STATISTICS, None)
-    keys = sorted(bins, key=bin_start)
+    keys = sorted(bins)
     counts = np.array([bins[key] for key in keys], dtype=np.float64)
-    middles = np.array([(bin_start(key) + bin_end(key) - 1) / 2 for key in keys]) / PS_PER_MS
+    middles = np.array([(bin_start(key) + bin_start(key + 1)) / 2 for key in keys]) / PS_PER_MS
     cumulative = np.cumsum(counts)
     found: dict[str, float | None] = {"mean": float((middles * counts).sum() / total)}
     for percent in (50, 90, 95, 99):

@@ -195,7 +195,7 @@ class Result:
         tokens_per_hour = summary["output_tokens_per_s"] * 3600
         bins: dict[int, int] = {}
         for replica in self._replicas:
-            for key, count in replica.stats.inter_token_bins.items():
+            for key, count in replica.stats.inter_token_bins().items():
                 bins[key] = bins.get(key, 0) + count
         stats = [replica.stats for replica in self._replicas]
         looked_up = sum(s.looked_up_tokens for s in stats)

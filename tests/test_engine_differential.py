@@ -76,7 +76,7 @@ def observed_engine(case: Case) -> dict[str, object]:
         "hits": (stats.hit_tokens, stats.looked_up_tokens),
         "steps": stats.steps,
         "busy": stats.busy_ps,
-        "gaps": dict(sorted(stats.inter_token_bins.items())),
+        "gaps": dict(sorted(stats.inter_token_bins().items())),
         "free": replica.pool.free,
     }
 

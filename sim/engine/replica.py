@@ -93,7 +93,13 @@ class Replica:
         self.stats: Final = ReplicaStats()
         self.pool: Final = BlockPool(config.num_blocks)
         self._table: Final = table
-        self._config: Final = config
+        self._block_size: Final = config.block_size
+        self._max_num_seqs: Final = config.max_num_seqs
+        self._max_num_batched_tokens: Final = config.max_num_batched_tokens
+        self._threshold: Final = config.long_prefill_token_threshold
+        self._caching: Final = config.enable_prefix_caching
+        self._async: Final = config.async_scheduling
+        self._preemption: Final = config.preemption
         self._step_time: Final = step_time
         self._paths: Final = paths
         self._content_path: dict[int, Path] = {}
@@ -131,7 +137,7 @@ class Replica:
         self._run_slope_ps = 0
         self._run_paid_blocks = 0  # of its first step, taken already
 
-    # -- what the cluster calls ------------------------------------------------------------------------------------
+    # -- what the cluster calls --------------------------------------------------------------------------------------
 
     def enqueue(self, index: int, queue_ps: int) -> None:
         """Queue a request that fits max_model_len and the cache; every boundary before `queue_ps` has been handled."""
@@ -149,7 +155,7 @@ class Replica:
         elif (
             self._run_steps > 1
             and (self.num_waiting == 1 or not self._fcfs)
-            and len(self._running) - len(self._finishing) < self._config.max_num_seqs
+            and len(self._running) - len(self._finishing) < self._max_num_seqs
         ):
             self._commit_run(self._steps_by(queue_ps))
 
@@ -166,15 +172,13 @@ class Replica:
         return len(self._running)
 
     def used_blocks(self, at_ps: int) -> int:
-        """Blocks held by running requests, after the boundaries strictly before `at_ps` (not before the last one
-        handled).
-        """
+        """Blocks held after the boundaries strictly before `at_ps`, which is not before the last one handled."""
         used = self.pool.num_blocks - self.pool.free
         if self._run_steps:
             used += self._blocks_of_run(self._steps_by(at_ps))
         return used
 
-    # -- boundaries ------------------------------------------------------------------------------------------------
+    # -- boundaries --------------------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         """What happens at `next_ps`: completion, then composition."""
@@ -183,7 +187,7 @@ class Replica:
             self._commit_run(self._run_steps)
         if self._leave_ps < now:
             self._leave()
-        if self._config.async_scheduling:
+        if self._async:
             self._boundary_async(now)
             return
         self._retire(self._composed)
@@ -278,7 +282,7 @@ class Replica:
     def _release(self, sequence: Sequence, tokens: int) -> None:
         """Free the seat and the blocks of a sequence that holds blocks for `tokens` tokens."""
         del self._running[sequence.order]
-        size = self._config.block_size
+        size = self._block_size
         self.pool.release(sequence.node, sequence.registered, (tokens + size - 1) // size)
 
     # -- sums over the decoding --------------------------------------------------------------------------------------
@@ -290,7 +294,7 @@ class Replica:
         sequence.decoding = True
         self._num_decodes += 1
         self._context_offset += offset
-        size = self._config.block_size
+        size = self._block_size
         self._block_phase[(1 - offset) % size] += 1
         if self._window and sequence.target < self._window:
             sequence.in_window = True
@@ -303,7 +307,7 @@ class Replica:
         sequence.decoding = False
         self._num_decodes -= 1
         self._context_offset -= offset
-        self._block_phase[(1 - offset) % self._config.block_size] -= 1
+        self._block_phase[(1 - offset) % self._block_size] -= 1
         self._leave_window(sequence)
 
     def _leave_window(self, sequence: Sequence) -> None:
@@ -326,13 +330,13 @@ class Replica:
         outside = self._num_decodes - self._num_in_window
         return self._window_offset + self._num_in_window * step + outside * self._window
 
-    # -- runs of decode steps ------------------------------------------------------------------------------------------
+    # -- runs of decode steps ----------------------------------------------------------------------------------------
 
     def _plan(self, start: int) -> None:
         """The run just composed starts at `start`; the boundary that ends it is what needs attention next."""
         self._run_start_ps = start
         steps = self._run_steps
-        if self._config.async_scheduling:
+        if self._async:
             steps -= 1
             if steps and self._finishing:
                 self._leave_ps = start
@@ -341,7 +345,7 @@ class Replica:
     def _steps_by(self, at_ps: int) -> int:
         """How many steps of the run are composed by the boundaries strictly before `at_ps`: at least 1, at most all."""
         elapsed = at_ps - self._run_start_ps
-        ahead = 1 if self._config.async_scheduling else 0
+        ahead = 1 if self._async else 0
         if elapsed <= 0:
             return 1
         first = self._run_first_ps
@@ -358,7 +362,7 @@ class Replica:
 
     def _blocks_of_run(self, steps: int) -> int:
         """Blocks that the first `steps` steps of the run need beyond those taken."""
-        size = self._config.block_size
+        size = self._block_size
         phases = self._block_phase
         blocks = steps // size * self._num_decodes - self._run_paid_blocks
         first = self._composed + 1
@@ -373,15 +377,14 @@ class Replica:
         used = self.pool.num_blocks - self.pool.free
         blocks = self._blocks_of_run(steps)
         total = steps * first + slope * (steps * (steps - 1) // 2)
-        self.stats.steps_done(steps, total, 2 * used + blocks, len(self._running))
-        self.stats.inter_token(first, slope, steps, self._num_decodes)
+        self.stats.steps_done(first, slope, steps, total, self._num_decodes, 2 * used + blocks, len(self._running))
         if blocks > 0:
             self.pool.take(blocks)
         self._composed += steps
         self._run_steps = 0
         self._run_paid_blocks = 0
         self.next_ps = self._run_start_ps + total
-        if self._config.async_scheduling:
+        if self._async:
             last = first + (steps - 1) * slope
             self.next_ps -= last
             self._ahead_ps = last
@@ -402,7 +405,7 @@ class Replica:
             crossing = (self._window_heap[0] >> _ORDER_BITS) - step
             if crossing < steps:
                 steps = crossing
-        size = self._config.block_size
+        size = self._block_size
         free = self.pool.free + paid
         if (steps // size + 1) * self._num_decodes > free:
             fit = free // self._num_decodes * size
@@ -417,8 +420,7 @@ class Replica:
                 steps = fit
         return steps if steps > 1 else 1
 
-    # -- composition
-    # -----------------------------------------------------------------------------------------------------
+    # -- composition -------------------------------------------------------------------------------------------------
 
     def _compose_something(self, now: int) -> int:
         """Compose with nothing executing: again at once if a composition did nothing but preempt."""
@@ -428,9 +430,7 @@ class Replica:
         return duration
 
     def _compose(self, now: int) -> int:
-        """Compose the next step; returns its duration, 0 if it schedules nothing or if it is a planned run of
-        decodes.
-        """
+        """Compose the next step; returns its duration, 0 if it schedules nothing or is planned as a run of decodes."""
         step = self._composed + 1
         heap = self._finish_heap
         if heap and heap[0] < step << _ORDER_BITS:
@@ -440,16 +440,15 @@ class Replica:
         self._preempted_now = False
         self._ending = []
         batch: _Prefills | None = None
-        config = self._config
         paid = 0  # blocks taken for the decodes of this step
-        need = self._block_phase[step % config.block_size]
-        budget = config.max_num_batched_tokens - self._num_decodes
+        need = self._block_phase[step % self._block_size]
+        budget = self._max_num_batched_tokens - self._num_decodes
         if self._prefilling or need > self.pool.free:
             batch = _Prefills()
             budget = self._schedule_running(step, need, budget, batch)
-            paid = need = self._block_phase[step % config.block_size]
+            paid = need = self._block_phase[step % self._block_size]
         steady = True
-        if self.num_waiting and not self._preempted_now and budget > 0 and len(self._running) < config.max_num_seqs:
+        if self.num_waiting and not self._preempted_now and budget > 0 and len(self._running) < self._max_num_seqs:
             if batch is None:
                 batch = _Prefills()
             if need > paid:
@@ -503,9 +502,7 @@ class Replica:
         if duration < 1:
             duration = 1
         used = self.pool.num_blocks - self.pool.free
-        self.stats.steps_done(1, duration, 2 * used, len(self._running))
-        if decodes:
-            self.stats.inter_token(duration, 0, 1, decodes)
+        self.stats.steps_done(duration, 0, 1, duration, decodes, 2 * used, len(self._running))
         table = self._table
         for sequence in self._ending:
             left = table.output_tokens[sequence.index] - sequence.emitted - 1
@@ -517,12 +514,10 @@ class Replica:
         return duration
 
     def _schedule_running(self, step: int, need: int, budget: int, batch: _Prefills) -> int:
-        """Schedule running requests, taking their blocks; returns the budget left. `need` blocks are for the
-        decodes.
-        """
+        """Schedule running requests, taking their blocks (`need` for the decodes); returns the budget left."""
         chunks: list[int] = []
-        threshold = self._config.long_prefill_token_threshold
-        size = self._config.block_size
+        threshold = self._threshold
+        size = self._block_size
         for sequence in self._prefilling:
             chunk = sequence.target - sequence.computed
             if threshold and chunk > threshold:
@@ -543,9 +538,9 @@ class Replica:
 
     def _schedule_short(self, step: int, batch: _Prefills) -> int:
         """Schedule running requests one by one where blocks are too few for all, so that somebody is preempted."""
-        size = self._config.block_size
-        threshold = self._config.long_prefill_token_threshold
-        budget = self._config.max_num_batched_tokens
+        size = self._block_size
+        threshold = self._threshold
+        budget = self._max_num_batched_tokens
         pool = self.pool
         granted: dict[int, int] = {}  # tokens, by order of admission
         for order, sequence in list(self._running.items()):
@@ -589,10 +584,10 @@ class Replica:
 
     def _computed(self, sequence: Sequence, tokens: int) -> None:
         """The sequence's prefill has got as far as `tokens`: its full blocks become findable."""
-        size = self._config.block_size
+        size = self._block_size
         sequence.computed = tokens
         sequence.blocks = (tokens + size - 1) // size
-        if self._config.enable_prefix_caching and not sequence.duplicate:
+        if self._caching and not sequence.duplicate:
             self._register(sequence, tokens // size)
 
     def _register(self, sequence: Sequence, full: int) -> None:
@@ -616,11 +611,11 @@ class Replica:
     def _admit(self, budget: int, batch: _Prefills, now: int) -> bool:
         """Admit waiting requests; returns whether no waiting one can join a run of decodes before something ends."""
         table = self._table
-        size = self._config.block_size
-        threshold = self._config.long_prefill_token_threshold
+        size = self._block_size
+        threshold = self._threshold
         pool = self.pool
         waiting = self._waiting
-        while self.num_waiting and budget > 0 and len(self._running) < self._config.max_num_seqs:
+        while self.num_waiting and budget > 0 and len(self._running) < self._max_num_seqs:
             index = waiting.head()
             emitted = self._emitted.get(index, 0)
             target = table.prompt_tokens[index] + emitted
@@ -628,7 +623,7 @@ class Replica:
             match: Match | None = None
             hit = 0
             free_hit = 0
-            if self._config.enable_prefix_caching:
+            if self._caching:
                 path = self._path(index)
                 if path:
                     match = pool.match(path, (target - 1) // size)
@@ -656,7 +651,7 @@ class Replica:
     ) -> None:
         """A waiting request starts to run, with `hit` cached blocks that end at `node`, and a first chunk."""
         table = self._table
-        cached = hit * self._config.block_size
+        cached = hit * self._block_size
         self.stats.hit_tokens += cached
         self.stats.looked_up_tokens += target
         if table.scheduled_ps[index] < 0:
@@ -669,7 +664,7 @@ class Replica:
         self._take_chunk(sequence, chunk, batch)
 
     # -- preemption
-    # --------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------
 
     def _choose_victim(self) -> Sequence:
         table = self._table
@@ -682,13 +677,13 @@ class Replica:
             )
             for sequence in running
         ]
-        return running[self._config.preemption.victim(candidates)]
+        return running[self._preemption.victim(candidates)]
 
     def _preempt(self, victim: Sequence, step: int, granted: int) -> None:
         """Take seat and blocks from a sequence, which was granted tokens in the composition of `step` or not."""
         table = self._table
         index = victim.index
-        size = self._config.block_size
+        size = self._block_size
         computed = victim.computed
         emitted = victim.emitted
         if victim.decoding:
@@ -698,7 +693,7 @@ class Replica:
             self._last_token_ps[index] = self._executing_end_ps
         if emitted:
             self._emitted[index] = emitted
-        if self._config.enable_prefix_caching:
+        if self._caching:
             if index not in self._private_path:
                 self._private_path[index] = [*self._path(index), (_PRIVATE + index, NEVER)]
             if not victim.duplicate:
