@@ -23,7 +23,7 @@ demo: setup  ## search the quickstart space and show the answer
 	@$(BIN)/planner search search_spaces/quickstart.yaml --out results/quickstart --overwrite
 
 test: setup lint  ## lint, type check and run the test suite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	@$(BIN)/ruff check .

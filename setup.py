@@ -1,4 +1,4 @@
-"""Builds the simulator's hot modules with mypyc where a compiler is at hand, and leaves them interpreted where none is."""
+"""Builds the hot modules of the simulator with mypyc where a compiler is at hand; leaves them interpreted elsewhere."""
 
 import os
 import sys
