@@ -23,14 +23,14 @@ REPLICAS = 4
 PROMPT = {250: 550, 1450: 1030}
 
 
-def setting():  # noqa: ANN201
+def setting():
     from sim.catalog import load_gpu, load_model
     from sim.deployment import Deployment
 
     return Deployment(load_model("meta-llama/Llama-3.1-8B-Instruct"), load_gpu("H100-SXM-80GB"), replicas=REPLICAS)
 
 
-def workload(output: int, rate_rps: float, requests: int):  # noqa: ANN201
+def workload(output: int, rate_rps: float, requests: int):
     from sim.workload import build_workload, parse_workload
 
     spec = {
@@ -146,7 +146,8 @@ def scale() -> None:
         for interpreted in (True, False):
             found = child([250, rate, requests, 1], interpreted)
             kind = "compiled" if found["compiled"] else "interpreted"
-            print(f"{requests:>9} requests, {kind:<11}: {found['us']:6.2f} us and {found['bytes']:5.0f} bytes a request")
+            cost = f"{found['us']:6.2f} us and {found['bytes']:5.0f} bytes a request"
+            print(f"{requests:>9} requests, {kind:<11}: {cost}")
 
 
 def main() -> None:
