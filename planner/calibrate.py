@@ -82,6 +82,7 @@ def fit_serving(document: dict[str, Any], runs: Sequence[MeasuredRun], say: Say)
                 "runs": f.runs,
                 "values": f.values,
                 "bounds": f.bounds,
+                "intervals": f.intervals,
                 "before": f.before,
                 "after": f.after,
             }

@@ -31,16 +31,16 @@ FP8_KV_CACHE = 0.45  # of the bandwidth, on Hopper, before serving runs say more
 # Start of layer (b): the kernels' own launches aside, an engine costs what its small kernels and its host do.
 ENGINE = {
     "step_us": 0.0,
-    "layer_us": 14.0,
+    "layer_us": 13.0,
     "moe_layer_us": 0.0,
     "sequence_us": 0.0,
-    "truncated_sampling_us": 80.0,
-    "truncated_sampling_us_per_million_logits": 104.0,
-    "mixed_step_us": 140.0,
-    "host_step_us": 1500.0,
-    "host_sequence_us": 10.0,
+    "truncated_sampling_us": 186.0,
+    "truncated_sampling_us_per_million_logits": 150.0,
+    "mixed_step_us": 120.0,
+    "host_step_us": 900.0,
+    "host_sequence_us": 5.0,
     "piecewise_layer_us": 60.0,
-    "eager_layer_us": 560.0,
+    "eager_layer_us": 550.0,
     "elementwise_passes": 1.0,
 }
 REQUEST = {

@@ -10,6 +10,7 @@ from planner.measurements import MeasuredRun
 HOPPER = ("H100-SXM-80GB", "H200-SXM-141GB")
 BLACKWELL = ("B200-SXM-180GB",)
 BLACKWELL_GPUS = ("B200-SXM-180GB", "B300-SXM-288GB")
+SENT = ("open loop", "closed loop")
 CLOSED_LOOP = ("ttft_mean", "tpot_mean")
 
 Bounds = tuple[float, float]
@@ -34,7 +35,8 @@ def _serves(model: str, gpus: tuple[str, ...], weights: str | None = None) -> Ca
 
 
 def _open_loop(run: MeasuredRun) -> bool:
-    return run.source == "vllm_open_loop_train"
+    """Of the open-loop train runs, those that say how many tokens were generated without a doubt."""
+    return run.source == "vllm_open_loop_train" and not run.assumptions
 
 
 def _inferencex(run: MeasuredRun) -> bool:
@@ -68,6 +70,16 @@ BLOCKS: tuple[Block, ...] = (
         )
         + _shared("request", before_queue_us=(500.0, 12000.0), before_queue_us_per_token=(0.0, 15.0)),
         lambda run: _open_loop(run) or (_inferencex(run) and _serves("Llama", HOPPER)(run)),
+        ("ttft_mean", "tpot_mean", "e2e_mean"),
+        evaluations=5,
+    ),
+    Block(
+        "the host, where scheduling is synchronous",
+        _shared("engine", host_step_us=(0.0, 5000.0), host_sequence_us=(0.0, 60.0)),
+        lambda run: (
+            not run.deployment.async_scheduling and not run.mixture and run.gpu == HOPPER[0] and run.regime in SENT
+        ),
+        ("tpot_mean",),
     ),
     Block(
         "fp8 KV cache on Hopper",
@@ -98,13 +110,13 @@ BLOCKS: tuple[Block, ...] = (
     Block(
         "nvfp4 experts on Blackwell",
         _of_gpus(BLACKWELL, "moe.nvfp4", **MOE),
-        lambda run: run.mixture and _serves("", BLACKWELL_GPUS, "nvfp4")(run),
+        lambda run: run.mixture and not run.assumptions and _serves("", BLACKWELL_GPUS, "nvfp4")(run),
         CLOSED_LOOP,
     ),
     Block(
         "block-scaled fp8 experts on Blackwell",
         _of_gpus(BLACKWELL, "moe.fp8_block", **MOE),
-        lambda run: run.mixture and _serves("", BLACKWELL_GPUS, "fp8")(run),
+        lambda run: run.mixture and not run.assumptions and _serves("", BLACKWELL_GPUS, "fp8")(run),
         CLOSED_LOOP,
     ),
     Block(

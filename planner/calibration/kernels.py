@@ -153,6 +153,8 @@ def fit_moe(gpu: GPUSpec, fmt: str, rows: Sequence[Row]) -> KernelFit:
     us = column(rows, "latency_ms") * 1e3
     width = inter / tp
     touched = experts * (1 - (1 - topk / experts) ** tokens)
+    balanced = np.array([row["routing_dist"] == "balanced" for row in rows])
+    touched = np.where(balanced, np.minimum(experts, tokens * topk), touched)  # dealt out in turn, not drawn
     per_expert = 3 * hidden * width
     read = touched * per_expert * weight_format(base).bytes_per_parameter
     moved = tokens * topk * (2 * hidden + 3 * width) * 2

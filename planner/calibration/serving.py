@@ -20,6 +20,7 @@ from sim.simulate import simulate
 
 Floats = npt.NDArray[np.float64]
 LOSS_SCALE = 0.05
+BOOTSTRAP_DRAWS = 400
 FIT_SHARE = 4  # one closed-loop row in four is fitted on, the others are only predicted
 WEIGHTS = {
     "ttft_mean": 0.5,
@@ -53,6 +54,7 @@ class Block:
     coefficients: tuple[Coefficient, ...]
     chosen: Callable[[MeasuredRun], bool]
     metrics: tuple[str, ...] = ("ttft_mean", "tpot_mean", "e2e_mean", "e2e_p90", "ttft_p90")
+    evaluations: int = 8  # of the residuals, derivatives aside
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class BlockFit:
     before: dict[str, float]
     after: dict[str, float]
     bounds: dict[str, list[float]] = field(default_factory=dict)
+    intervals: dict[str, list[float]] = field(default_factory=dict)  # 5 to 95%, by bootstrap over the runs
 
 
 def get_path(document: Mapping[str, Any], path: str) -> float:
@@ -114,10 +117,28 @@ def _medians(errors: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> d
     return found
 
 
+def bootstrap_intervals(jacobian: Floats, residuals: Floats, point: Floats, groups: int) -> Floats:
+    """5 and 95% of each (unit-scaled) coefficient when the runs are drawn anew; shape (coefficients, 2), in [0, 1].
+
+    The model is linear around the fit: one Gauss-Newton step on each of the drawn sets, no simulation. `residuals`
+    has one row a run and metric, a run's metrics together.
+    """
+    rng = np.random.default_rng(0)
+    rows = len(residuals) // groups
+    by_run = np.arange(len(residuals)).reshape(groups, rows)
+    ridge = 1e-6 * np.trace(jacobian.T @ jacobian) * np.eye(len(point))
+    drawn = []
+    for _ in range(BOOTSTRAP_DRAWS):
+        index = by_run[rng.integers(0, groups, groups)].ravel()
+        j, r = jacobian[index], residuals[index]
+        drawn.append(point - np.linalg.solve(j.T @ j + ridge, j.T @ r))
+    return np.clip(np.quantile(np.array(drawn), [0.05, 0.95], axis=0).T, 0.0, 1.0)
+
+
 def fit_block(
-    document: Mapping[str, Any], block: Block, runs: Sequence[MeasuredRun], evaluations: int = 8
+    document: Mapping[str, Any], block: Block, runs: Sequence[MeasuredRun], evaluations: int | None = None
 ) -> tuple[dict[str, Any], BlockFit]:
-    """The document with the block's coefficients fitted, and how it went. `evaluations` bounds the iterations."""
+    """The document with the block's coefficients fitted, and how it went. `evaluations` replaces the block's bound."""
     try:
         from scipy.optimize import least_squares
     except ImportError as error:
@@ -140,11 +161,13 @@ def fit_block(
         loss="soft_l1",
         f_scale=LOSS_SCALE,
         diff_step=0.02,
-        max_nfev=evaluations,
+        max_nfev=evaluations or block.evaluations,
         xtol=1e-3,
         ftol=1e-3,
     )
     values = low + result.x * span
+    robust = np.sqrt(1.0 / np.sqrt(1.0 + (result.fun / LOSS_SCALE) ** 2))
+    spread = bootstrap_intervals(result.jac, result.fun * robust, result.x, len(chosen))
     fitted = with_values(document, block.coefficients, values)
     report = BlockFit(
         block.name,
@@ -153,5 +176,28 @@ def fit_block(
         before,
         _medians(relative_errors(fitted, chosen), block.metrics),
         {c.paths[0]: [c.low, c.high] for c in block.coefficients},
+        {
+            c.paths[0]: [float(f"{value:.3g}") for value in low[i] + spread[i] * span[i]]
+            for i, c in enumerate(block.coefficients)
+        },
     )
     return fitted, report
+
+
+def leave_one_out(
+    document: Mapping[str, Any],
+    block: Block,
+    runs: Sequence[MeasuredRun],
+    group: Callable[[MeasuredRun], str],
+    evaluations: int = 3,
+) -> dict[str, dict[str, float]]:
+    """For each group of the block's runs: median absolute errors (percent) on it after a fit without it."""
+    chosen = [run for run in runs if block.chosen(run)]
+    found = {}
+    for name in sorted({group(run) for run in chosen}):
+        rest = [run for run in chosen if group(run) != name]
+        own = [run for run in chosen if group(run) == name]
+        if rest:
+            fitted, _ = fit_block(document, block, rest, evaluations)
+            found[name] = _medians(relative_errors(fitted, own), block.metrics)
+    return found

@@ -65,6 +65,8 @@ def _unsupported(row: Row) -> str:
         return "no lengths recorded"
     if "multi-turn" in row.get("workload", "") or "trace replay" in row.get("workload", ""):
         return "a multi-turn workload of which the row keeps only means"
+    if "eagle" in row["id"] or "speculative" in row.get("note", ""):
+        return "speculative decoding"
     if number(row, "concurrency") is None and number(row, "rate_rps") is None:
         return "neither concurrency nor rate recorded"
     return ""
@@ -166,7 +168,6 @@ def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
     if _of_inferencex(row):
         tokens = INFERENCEX_BUDGET
     notes = ["expert parallelism as tensor parallelism"] if (number(row, "ep") or 1) > 1 else []
-    shared = "shared_prefix" in row.get("workload", "")
     caching = row.get("prefix_caching", "")
     model_len = number(row, "max_model_len")
     return (
@@ -181,7 +182,7 @@ def _deployment(row: Row) -> tuple[Deployment, tuple[str, ...]]:
             ),
             max_model_len=int(model_len) if model_len else None,
             gpu_memory_utilization=number(row, "gpu_mem_util") or 0.9,
-            enable_prefix_caching=caching != "False" and (shared or caching != ""),
+            enable_prefix_caching=caching != "False" and not _of_inferencex(row),
             kv_cache_dtype=_kv_cache_dtype(row),
             quantization=quantization,
             engine_version=version,
@@ -210,6 +211,8 @@ def _workload(row: Row) -> dict[str, Any]:
         spec |= {"system_prompt_len": system, "question_len": isl - system, "output_len": NAMED_OUTPUTS[name]}
     else:
         spec = {"kind": "lengths", "input": isl, "output": osl}
+        if row.get("workload", "") == "LMBench sharegpt":
+            spec |= LMBENCH_SHAREGPT
     if concurrency is not None:
         users = int(concurrency)
         if _of_inferencex(row):
@@ -231,6 +234,11 @@ def _uniform(nominal: int) -> dict[str, Any]:
     return {"dist": "uniform", "min": int(nominal * INFERENCEX_RANGE_RATIO), "max": nominal}
 
 
+# Lengths of LMBench's ShareGPT sample (252 prompts), of which a row keeps only the means.
+LMBENCH_SHAREGPT: dict[str, Any] = {
+    "input": {"dist": "normal", "mean": 1148, "sd": 434, "min": 165, "max": 2019},
+    "output": {"dist": "normal", "mean": 217, "sd": 132, "min": 1, "max": 690},
+}
 # Output tokens of inference-perf's named workloads: with ignore_eos all are generated, whatever the text has when it is
 # tokenised anew, which is what the row counts.
 NAMED_OUTPUTS = {"codegen": 247, "general": 248, "roleplay": 251}

@@ -17,6 +17,8 @@ VERSION_BY_MONTH = {"2025-10": "0.11.0", "2025-11": "0.11.2", "2025-12": "0.12.0
 
 def version_of(text: str, note: str, fallback: str = "0.11.0") -> str:
     """``major.minor.patch`` from a version column, or from the month of measurement in a note."""
+    if text.startswith("llm-d"):  # the router's own version; its images of May 2025 served vLLM 0.8.5
+        return "0.8.5"
     found = re.search(r"\d+\.\d+(\.\d+)?", text)
     if found:
         return found[0]
