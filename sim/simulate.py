@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import math
 from array import array
 from collections.abc import Mapping
 from functools import cached_property
@@ -18,8 +19,8 @@ from sim.cluster.cluster import Cluster, policy_random
 from sim.cluster.registry import make_policy
 from sim.deployment import Deployment
 from sim.engine.blocks import ContentPaths
-from sim.engine.replica import EngineConfig, Replica
-from sim.engine.requests import REJECTED, SHED, RequestTable
+from sim.engine.replica import NEVER, EngineConfig, Replica
+from sim.engine.requests import REJECTED, SERVED, SHED, RequestTable
 from sim.errors import InputError
 from sim.latency import (
     Coefficients,
@@ -53,6 +54,7 @@ def simulate(
     if seed < 0:
         raise InputError("seed", f"must be at least 0, got {seed}")
     check_deployment(deployment)
+    _check_settings(deployment)
     capacity = kv_capacity(deployment)
     coefficients = coefficients or load_coefficients()
     overhead = build_overhead(deployment, coefficients)
@@ -81,7 +83,27 @@ def simulate(
     finally:
         if collecting:
             gc.enable()
+    _check_ended(table, workload)
     return Result(deployment, workload, capacity, overhead, table, replicas, dict(request_slo or {}))
+
+
+def _check_settings(deployment: Deployment) -> None:
+    """Of the settings that no real engine checks for us: those that would stop the clock or turn it back."""
+    interval, threshold = deployment.snapshot_interval_ms, deployment.long_prefill_token_threshold
+    if not math.isfinite(interval) or interval < 0:
+        raise InputError("deployment.snapshot_interval_ms", f"must be a finite number of at least 0, got {interval:g}")
+    if threshold < 0:
+        raise InputError("deployment.long_prefill_token_threshold", f"must be at least 0, got {threshold}")
+
+
+def _check_ended(table: RequestTable, workload: Workload) -> None:
+    """Only a time limit may leave requests unfinished: a run that outlasts the clock is refused."""
+    if 0 < workload.time_limit_ps < NEVER:
+        return
+    served = np.frombuffer(table.outcome, dtype=np.int8) == SERVED
+    if (served & (np.frombuffer(table.finish_ps, dtype=np.int64) < 0)).any():
+        problem = f"lasts longer than the {int(NEVER / PS_PER_S):,} s that can be simulated; set a time_limit_s"
+        raise InputError("workload", problem)
 
 
 def _replicas(deployment: Deployment, capacity: KVCapacity, table: RequestTable, step_time: StepTime) -> list[Replica]:
@@ -240,11 +262,11 @@ class Result:
         ]
 
     def _replica_summary(self, index: int) -> dict[str, Any]:
-        stats = self._replicas[index].stats
+        stats, records = self._replicas[index].stats, self.records
         duration_ps = self.duration_s * PS_PER_S
         return {
             "requests": stats.requests,
-            "completed": stats.completed,
+            "completed": int((records.completed & (records.replica == index)).sum()),
             "utilization": min(1.0, stats.busy_ps / duration_ps) if duration_ps else 0.0,
             "peak_queue": stats.peak_waiting,
             "prefix_hit_rate": stats.hit_tokens / stats.looked_up_tokens if stats.looked_up_tokens else 0.0,
@@ -277,7 +299,7 @@ class Result:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["request", "outcome", "slo_class", *counts, *columns])
             for i in range(len(self._table)):
-                times = ["" if np.isnan(column[i]) else f"{column[i]:.9g}" for column in columns.values()]
+                times = ["" if np.isnan(column[i]) else f"{column[i]:.12g}" for column in columns.values()]
                 writer.writerow(
                     [i, self._outcome(i), classes[records.slo_class[i]], *(c[i] for c in counts.values()), *times]
                 )

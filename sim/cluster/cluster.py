@@ -40,12 +40,12 @@ class Cluster:
         self._views = [ReplicaView(num_blocks=replica.pool.num_blocks, block_size=block_size) for replica in replicas]
         self._scraped_ps = -1
         self._on_the_way: list[tuple[int, int, int]] = []  # (queue time, request, replica)
-        self._admits_all = isinstance(admission, AlwaysAdmit)
+        self._admits_all = type(admission) is AlwaysAdmit  # a subclass may shed
         self._reads_replicas = (routing.reads_replicas and len(replicas) > 1) or admission.reads_replicas
 
     def run(self, workload: Workload) -> None:
         """Serve all of `workload`, or as much as its time limit allows."""
-        end_ps = workload.time_limit_ps + 1 if workload.time_limit_ps else NEVER
+        end_ps = min(workload.time_limit_ps + 1, NEVER) if workload.time_limit_ps else NEVER
         if workload.users:
             self._run_closed(workload, end_ps)
         elif self._reads_replicas:
