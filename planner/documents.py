@@ -12,14 +12,30 @@ from typing import Any
 import yaml
 
 from sim.errors import InputError
+from sim.text_files import read_text
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000
 MAX_DEPTH = 50
+MAX_BITS = 1000  # of a whole number: some 300 digits, which a float still holds
+
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML where a key may stand once, and 1e-3 is a number as in YAML 1.2."""
+    """Safe YAML where a key may stand once, 1e-3 is a number and a date is text as in YAML 1.2.
+
+    It stops at the first value too many rather than when all are made.
+    """
+
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise InputError("", f"holds more than {MAX_NODES:,} values")
+        return super().compose_node(parent, index)
 
 
 def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -38,6 +54,10 @@ def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -65,37 +85,37 @@ def parse_yaml(text: str) -> Any:
 def _check_size(value: Any) -> None:
     """Aliases make a small text stand for an endless value; count what a reader would have to walk through."""
     nodes = 0
-    stack = [(value, 0)]
+    stack = [(value, 0, "")]
     while stack:
-        item, depth = stack.pop()
+        item, depth, path = stack.pop()
         nodes += 1
         if nodes > MAX_NODES:
             raise InputError("", f"holds more than {MAX_NODES:,} values")
         if depth > MAX_DEPTH:
             raise InputError("", f"is nested more than {MAX_DEPTH} deep")
-        children: Iterable[Any] = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
-        stack.extend((child, depth + 1) for child in children)
+        if isinstance(item, dict):
+            stack.extend((child, depth + 1, f"{path}.{key}" if path else key) for key, child in item.items())
+        elif isinstance(item, list):
+            stack.extend((child, depth + 1, f"{path}[{index}]") for index, child in enumerate(item))
+        elif isinstance(item, int) and item.bit_length() > MAX_BITS:
+            raise InputError(path, "is a number of more than 300 digits")
+        elif item is not None and not isinstance(item, (str, int, float)):
+            raise InputError(path, f"must be text, a number, a list or a mapping, got a {type(item).__name__}")
 
 
 def load_document(path: Path) -> dict[str, Any]:
     """The mapping in the YAML file at `path`. Raises InputError (without a field) if there is none."""
-    try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise InputError("", "is a directory; give a YAML file")
-        if size > MAX_BYTES:
-            raise InputError("", f"is {size:,} bytes; at most {MAX_BYTES:,} are read")
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError("", "no such file") from None
-    except OSError as error:
-        raise InputError("", f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError("", "is not UTF-8 text") from None
-    document = parse_yaml(text)
+    document = parse_yaml(read_text(path, MAX_BYTES))
     if not isinstance(document, dict):
         raise InputError("", "must be a mapping of fields (`name: ...`), and is " + describe(document))
-    return document
+    return {key: _unshared(value) for key, value in document.items()}
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which what aliases share stands once for each of them, so that one can be changed alone."""
+    if isinstance(value, dict):
+        return {key: _unshared(item) for key, item in value.items()}
+    return [_unshared(item) for item in value] if isinstance(value, list) else value
 
 
 def apply_overrides(document: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -108,7 +128,7 @@ def apply_overrides(document: dict[str, Any], overrides: Iterable[str]) -> None:
         try:
             value = parse_yaml(text)
         except InputError as error:
-            raise InputError(f"--set {path}", error.problem) from None
+            raise InputError(f"--set {path}", str(error)) from None
         _put(document, path, value)
 
 
@@ -131,7 +151,7 @@ def _put(document: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _position(node: list[Any], key: str, path: str) -> int:
-    if not key.isdecimal() or int(key) >= len(node):
+    if not key.isdecimal() or len(key) > 9 or int(key) >= len(node):
         raise InputError(f"--set {path}", f"{key!r} must be a position in a list of {len(node)}, from 0")
     return int(key)
 

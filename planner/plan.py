@@ -13,10 +13,10 @@ from planner.documents import apply_overrides, check_keys, check_number, describ
 from planner.goals import Constraint, parse_constraints, request_slo
 from planner.parameters import Parameters, check_parameter, resolve, to_deployment
 from sim.errors import InputError
+from sim.text_files import expanded, is_there
 
 if TYPE_CHECKING:
     from sim.simulate import Result
-
     from sim.workload import Workload
 
 KEYS = ("model", "workload", "deployment", "seed", "slo", "prices", "coefficients")
@@ -110,8 +110,8 @@ class _Dumper(yaml.SafeDumper):
 
 def anchored(name: str, folder: Path) -> str:
     """`name` as a path relative to `folder`, if there is such a file; else `name` itself, to be found in a catalog."""
-    path = folder / Path(name).expanduser()
-    return str(path) if path.exists() else name
+    path = folder / expanded(name)
+    return str(path) if is_there(path) else name
 
 
 def _anchored_model(name: str, folder: Path) -> str:
@@ -141,9 +141,8 @@ def make_workload(workload: Mapping[str, Any], folder: Path, seed: int) -> Workl
 
 def simulate_plan(plan: Plan) -> Result:
     """Simulate `plan`. Raises InputError, DoesNotFit included."""
-    from sim.simulate import simulate
-
     from planner.evaluate import load_coefficient_set, load_named_model, priced_gpus
+    from sim.simulate import simulate
 
     gpu = plan.deployment["gpu"]
     model = load_named_model(plan.model, plan.folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from planner.goals import Constraint, judge, request_slo
 from planner.parameters import canonical, resolve
 from planner.plan import dump_plan, load_plan
 from planner.space import Space, load_space, parse_space
+from sim.catalog import load_model
 from sim.errors import InputError
 
 SPACES = sorted((Path(__file__).parent.parent / "search_spaces").glob("*.yaml"))
@@ -275,7 +277,9 @@ def test_the_workloads_errors_name_their_field() -> None:
         ("a: !!python/object/apply:os.system [ls]\n", "not valid YAML"),
         ("&a [*a]\n", "nested more than"),
         ("[" * 2000 + "]" * 2000, "nested more than"),
-        ("a: 2024-13-45\n", "not valid YAML"),
+        ("a: {&a b: 1}\nc: {d: !!set {x}}\n", "c.d: must be text"),
+        ("a: !!timestamp 2024-13-45\n", "not valid YAML"),
+        ("a: [1, 0x" + "f" * 6000 + "]", "a[1]: is a number of more than 300 digits"),
     ],
 )
 def test_broken_yaml_is_refused_in_one_line(text: str, hint: str) -> None:
@@ -291,6 +295,40 @@ def test_an_alias_bomb_is_refused_before_anybody_walks_through_it() -> None:
         text += f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n"
     with pytest.raises(InputError, match="holds more than"):
         parse_yaml(text)
+
+
+def test_a_document_of_too_many_values_is_refused_before_they_are_made() -> None:
+    started = time.monotonic()
+    with pytest.raises(InputError, match="holds more than"):
+        parse_yaml("a: [" + "1," * 480_000 + "1]")
+    assert time.monotonic() - started < 10  # all of them take a minute
+
+
+def test_a_date_is_text_as_in_yaml_1_2() -> None:
+    assert parse_yaml("a: 2024-12-01\nb: 2024-13-45\n") == {"a": "2024-12-01", "b": "2024-13-45"}
+
+
+def test_an_override_of_one_of_two_aliases_leaves_the_other_alone(tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text("a: &shared {x: 1}\nb: *shared\n")
+    document = load_document(tmp_path / "file.yaml")
+    apply_overrides(document, ["a.x=2"])
+    assert document == {"a": {"x": 2}, "b": {"x": 1}}
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + "/config.json", "~no-such-user/config.json"])
+def test_a_path_that_no_file_system_takes_is_no_file(name: str) -> None:
+    with pytest.raises(InputError, match="model: "):
+        make_evaluator(space(model=name))
+
+
+def test_a_file_without_an_end_is_not_read_to_its_end() -> None:
+    endless = Path("/dev/zero")
+    if not endless.exists():
+        pytest.skip("needs /dev/zero")
+    with pytest.raises(InputError, match="at most"):
+        load_document(endless)
+    with pytest.raises(InputError, match="at most"):
+        load_model(endless)
 
 
 def test_a_file_that_is_no_document_is_refused(tmp_path: Path) -> None:

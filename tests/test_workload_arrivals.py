@@ -187,11 +187,13 @@ def test_a_time_limit_is_carried_in_picoseconds() -> None:
     assert load.time_limit_ps == 1800 * PS_PER_S
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("arrival", "rest", "field"),
     [
         ({"process": "constant", "rate_rps": 0.001}, {"duration_s": 10}, "workload.arrival"),
         ({"process": "poisson", "rate_rps": 1e-6}, {"num_requests": 1000}, "workload.arrival"),
+        ({"process": "poisson", "rate_rps": 1e-320}, {"num_requests": 10}, "workload.arrival"),
         ({"process": "poisson", "rate_rps": 1e6}, {"duration_s": 1e6}, "workload.arrival"),
     ],
 )

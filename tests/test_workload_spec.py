@@ -40,7 +40,8 @@ def arrival(**fields: Any) -> dict[str, Any]:
         (CHAT | {"num_requests": 1.5}, "workload.num_requests", "must be a whole number, got 1.5"),
         (CHAT | {"num_requests": True}, "workload.num_requests", "must be a whole number, got True"),
         (CHAT | {"num_requests": "9"}, "workload.num_requests", "must be a whole number, got '9'"),
-        (CHAT | {"time_limit_s": 0}, "workload.time_limit_s", "must be greater than 0"),
+        (CHAT | {"time_limit_s": 0}, "workload.time_limit_s", "must be at least 1e-06, got 0"),
+        (CHAT | {"time_limit_s": 1e-13}, "workload.time_limit_s", "must be at least"),  # no limit, once in picoseconds
         (CHAT | {"slo_class": "urgent"}, "workload.slo_class", "must be one of critical, standard"),
         (arrival(process="poison", rate_rps=5), "workload.arrival.process", "did you mean 'poisson'"),
         (arrival(process="poisson"), "workload.arrival.rate_rps", "is required"),

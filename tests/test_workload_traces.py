@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
@@ -197,6 +198,12 @@ HEADER = "arrival_s,input_tokens,output_tokens\n"
         (OWN.replace("a,60,,", "a,600,,"), "line 3: prefix_tokens must be at most input_tokens"),
         (AZURE.replace("11-17 00:00:01", "11-17 25:00:01"), "line 4: TIMESTAMP"),
         (AZURE.replace("2023-11-17 00:00:01", "noon"), "line 4: TIMESTAMP must be like"),
+        (AZURE.replace("2023-11-17 00:00:01", "9999-12-31 23:59:59"), "line 4: TIMESTAMP must be of the years"),
+        (AZURE.replace("2023-11-17 00:00:01", "0001-01-01 00:00:00+14:00"), "line 4: TIMESTAMP"),
+        ("arrival_s,input_tokens,output_tokens,input_tokens\n0,5,5,6\n", "line 1: the header has input_tokens twice"),
+        (JSONL + "[" * 100_000, "line 5: is no line of a trace"),
+        (JSONL + "9" * 5_000, "line 5: is no line of a trace"),
+        (MOONCAKE.replace("3005", "1" + "0" * 400), "line 3: timestamp must be a time"),
         (MOONCAKE + "\n{", "line 5: is not JSON"),
         (MOONCAKE.replace("[0, 9]", '"09"'), "line 3: hash_ids must be a list"),
         (
@@ -220,6 +227,10 @@ def test_a_missing_file_a_folder_and_a_binary_file_are_refused(replay: Writer, t
         with pytest.raises(InputError) as caught:
             build_workload(parse_workload({"trace": name}), 0, tmp_path)
         assert caught.value.field == "workload.trace"
+    os.mkfifo(tmp_path / "pipe")
+    for name, problem in (("pipe", "must be a regular file"), ("x" * 300, "no file")):
+        with pytest.raises(InputError, match=problem):
+            build_workload(parse_workload({"trace": name}), 0, tmp_path)
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(InputError, match="not a text file"):
         build_workload(parse_workload({"trace": "binary"}), 0, tmp_path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.parameters import policy_name
 from sim.catalog import load_gpu
 from sim.errors import InputError
+from sim.text_files import expanded, is_there
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -44,8 +44,8 @@ class SimulatedPlan:
     @property
     def served_model(self) -> str:
         """What ``vllm serve`` loads: the repository's id, or the folder of the user's config.json."""
-        path = self.plan.folder / Path(self.plan.model).expanduser()
-        if not path.exists():
+        path = self.plan.folder / expanded(self.plan.model)
+        if not is_there(path):
             return self.model.name
         return str((path if path.is_dir() else path.parent).resolve())
 

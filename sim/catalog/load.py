@@ -12,6 +12,7 @@ from sim.catalog.config import spec_from_config
 from sim.catalog.model import ModelSpec
 from sim.catalog.names import nearest, normal_form
 from sim.errors import InputError
+from sim.text_files import is_there, read_text
 
 
 @cache
@@ -65,11 +66,9 @@ def model_names() -> list[str]:
 
 def _read(path: Path, field: str) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(field, f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise InputError(field, f"{path} is not a text file") from None
+        document = json.loads(read_text(path))
+    except InputError as error:
+        raise InputError(field, f"{path} {error.problem}") from None
     except json.JSONDecodeError as error:
         raise InputError(field, f"{path}: line {error.lineno}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits; nesting thousands deep
@@ -88,13 +87,6 @@ def _from_path(path: Path, field: str) -> ModelSpec:
     return spec_from_config(_read(path, field), name=name, field=f"{field} ({path})", source=str(path))
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file system would take
-        return False
-
-
 def load_model(name_or_path: str | Path, field: str = "model") -> ModelSpec:
     """The model of a catalog name (any case, with or without organisation, or an alias), or of a config.json.
 
@@ -108,7 +100,7 @@ def load_model(name_or_path: str | Path, field: str = "model") -> ModelSpec:
     if repo is not None:
         return _from_catalog(repo)
     path = Path(text)
-    if isinstance(name_or_path, Path) or _exists(path):
+    if isinstance(name_or_path, Path) or is_there(path):
         return _from_path(path, field)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         raise InputError(field, f"no such file: {text}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from sim.errors import InputError
 from sim.random_streams import random_stream
+from sim.text_files import is_there
 from sim.workload._spec import (
     MAX_SECONDS,
     SLO_CLASS_PRIORITY,
@@ -89,7 +90,8 @@ def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, 
     trace = _trace(spec, seed, scope, base_dir, field)
     if trace.arrival_ns is None:
         raise InputError(f"{field}.arrival", f"is required: {Path(spec.trace).name} has no times")
-    scaled = trace.arrival_ns if spec.arrival_scale is None else np.rint(trace.arrival_ns * spec.arrival_scale)
+    with np.errstate(over="ignore"):
+        scaled = trace.arrival_ns if spec.arrival_scale is None else np.rint(trace.arrival_ns * spec.arrival_scale)
     if scaled[-1] > MAX_SECONDS * NS_PER_S:
         raise InputError(f"{field}.trace", f"lasts {scaled[-1] / NS_PER_S:.3g} s, more than {MAX_SECONDS:,} s")
     arrival_ns = scaled.astype(np.int64)
@@ -101,7 +103,7 @@ def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, 
 
 def _trace(spec: TraceSpec, seed: int, scope: str, base_dir: Path | None, field: str) -> Trace:
     file, where = (base_dir or Path()) / spec.trace, f"{field}.trace"
-    if spec.format == "servegen" or (spec.format is None and file.is_dir()):
+    if spec.format == "servegen" or (spec.format is None and is_there(file) and file.is_dir()):
         span_s = None
         if spec.duration_s is not None and spec.arrival is None:
             span_s = spec.duration_s / (spec.arrival_scale or 1.0)
@@ -194,7 +196,8 @@ def _lengths(spec: LengthsSpec, n: int, seed: int, scope: str) -> _Bodies:
 
 def _mixed(spec: ClientsSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
     """Each request is a client's with the probability of its share."""
-    shares = np.cumsum([client.share or 0.0 for client in spec.clients])
+    largest = max(client.share or 0.0 for client in spec.clients)  # by which they are divided, lest the sum overflow
+    shares = np.cumsum([(client.share or 0.0) / largest for client in spec.clients])
     draws = random_stream(seed, f"{scope}client").random(n) * shares[-1]
     owner = np.minimum(np.searchsorted(shares, draws, side="right"), len(shares) - 1)
     parts = []

@@ -86,7 +86,7 @@ class WorkloadSpec(StrictModel):
     arrival: Arrival | None = None
     num_requests: WholeNumber | None = Field(default=None, ge=1, le=MAX_REQUESTS)
     duration_s: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
-    time_limit_s: float | None = Field(default=None, gt=0, le=MAX_SECONDS)
+    time_limit_s: float | None = Field(default=None, ge=1e-6, le=MAX_SECONDS)
     slo_class: SloClass | None = None
     tenant: str | None = None
 

@@ -26,6 +26,8 @@ LONGEST_TOKENS = 100_000_000
 Tokens = Annotated[WholeNumber, Field(ge=0, le=LONGEST_TOKENS)]
 MeanTokens = Annotated[float, Field(ge=1e-3, le=LONGEST_TOKENS)]
 SdTokens = Annotated[float, Field(ge=0, le=LONGEST_TOKENS)]
+LogTokens = Annotated[float, Field(ge=-100, le=100)]
+SdLogTokens = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[WholeNumber, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]

@@ -112,7 +112,8 @@ def open_loop(
         raise InputError(field, f"would send about {expected:.3g} requests; at most {MAX_REQUESTS:,} can be simulated")
     parts, stages, start_s = [], [], 0.0
     for i, (rate, count, duration) in enumerate(plan):
-        times = _stage_times(arrival, random_stream(seed, f"{scope}arrival/{i}"), rate, count, duration)
+        with np.errstate(over="ignore"):  # endless gaps are found by `to_ps`
+            times = _stage_times(arrival, random_stream(seed, f"{scope}arrival/{i}"), rate, count, duration)
         parts.append(start_s + times)
         stages.append(np.full(len(times), i, np.int64))
         start_s += duration or 0.0

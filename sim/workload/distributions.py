@@ -15,9 +15,11 @@ from sim.workload._types import IntColumn
 from sim.workload._validation import (
     LONGEST_TOKENS,
     TAG,
+    LogTokens,
     MeanTokens,
     NonNegative,
     Positive,
+    SdLogTokens,
     SdTokens,
     StrictModel,
     Tokens,
@@ -72,8 +74,8 @@ class LogNormal(_Clipped):
     dist: Literal["lognormal"] = "lognormal"
     mean: MeanTokens | None = None
     sd: SdTokens | None = None
-    mu: float | None = None
-    sigma: NonNegative | None = None
+    mu: LogTokens | None = None
+    sigma: SdLogTokens | None = None
 
     @model_validator(mode="after")
     def _one_parameterisation(self) -> LogNormal:
@@ -126,8 +128,8 @@ class ParetoLogNormal(_Clipped):
     dist: Literal["pareto-lognormal"] = "pareto-lognormal"
     alpha: Positive
     xm: Positive
-    mu: float
-    sigma: NonNegative
+    mu: LogTokens
+    sigma: SdLogTokens
     pareto_weight: Annotated[float, Field(ge=0, le=1)]
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:

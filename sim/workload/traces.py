@@ -21,6 +21,7 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from sim.errors import InputError
+from sim.text_files import is_there, read_text
 from sim.workload._spec import SLO_CLASS_PRIORITY
 from sim.workload._types import IntColumn, Pieces
 from sim.workload._validation import LONGEST_TOKENS, nearest
@@ -76,10 +77,11 @@ class _Rows:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            self.fail(f"{key} is missing" if raw is None or raw == "" else f"{key} must be a whole number, got {raw!r}")
+            missing = raw is None or raw == ""
+            self.fail(f"{key} is missing" if missing else f"{key} must be a whole number, got {_shown(raw)}")
         if not at_least <= value <= LONGEST_TOKENS:
             bound = f"at least {at_least}" if value < at_least else f"at most {LONGEST_TOKENS:,}"
-            self.fail(f"{key} must be {bound}, got {value}")
+            self.fail(f"{key} must be {bound}, got {_shown(value)}")
         return value
 
     def time_ns(self, row: Mapping[str, Any], key: str, ns_per_unit: int) -> int:
@@ -87,10 +89,11 @@ class _Rows:
         raw = row.get(key)
         try:
             value = float(raw) * ns_per_unit if raw is not None and not isinstance(raw, bool) else -1.0
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = -1.0
         if not 0 <= value < 2**62:
-            self.fail(f"{key} is missing" if raw is None or raw == "" else f"{key} must be a time >= 0, got {raw!r}")
+            bound = "at most 146 years" if value > 0 else "a time >= 0"
+            self.fail(f"{key} is missing" if raw is None or raw == "" else f"{key} must be {bound}, got {_shown(raw)}")
         return round(value)
 
     def add(self, arrival_ns: int, prompt: int, output: int) -> None:
@@ -130,6 +133,11 @@ class _Rows:
         )
 
 
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:100]}... ({len(text):,} characters)"
+
+
 @contextmanager
 def _opened(file: Path, field: str) -> Iterator[TextIO]:
     try:
@@ -149,6 +157,9 @@ def _csv_rows(rows: _Rows, stream: TextIO, required: tuple[str, ...]) -> Iterato
         missing = [name for name in required if name not in header]
         if missing:
             rows.fail(f"the header lacks {', '.join(missing)}")
+        twice = [name for name in required if header.count(name) > 1]
+        if twice:
+            rows.fail(f"the header has {twice[0]} twice")
         for row in reader:
             rows.line = reader.line_num
             if not row:
@@ -170,6 +181,8 @@ def _json_rows(rows: _Rows, stream: TextIO) -> Iterator[Any]:
             yield json.loads(text)
         except json.JSONDecodeError as failure:
             rows.fail(f"is not JSON ({failure.msg} at column {failure.colno})")
+        except (ValueError, RecursionError):  # a number of thousands of digits; nesting thousands deep
+            rows.fail("is no line of a trace")
 
 
 def read_mooncake(file: Path, field: str) -> Trace:
@@ -193,6 +206,7 @@ def read_mooncake(file: Path, field: str) -> Trace:
 
 _AZURE_TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
 _EPOCH = datetime(1970, 1, 1)
+_YEARS = range(1900, 2201)  # nanoseconds of an int64 reach from 1678 to 2262
 
 
 def read_azure(file: Path, field: str) -> Trace:
@@ -206,10 +220,12 @@ def read_azure(file: Path, field: str) -> Trace:
                 rows.fail(f"TIMESTAMP must be like 2023-11-16 18:15:46.6805900, got {row['TIMESTAMP']!r}")
             try:
                 moment = datetime.fromisoformat(match[1] + (match[3] or ""))
-            except ValueError as failure:
+                if moment.tzinfo is not None:
+                    moment = (moment - (moment.utcoffset() or timedelta())).replace(tzinfo=None)
+            except (ValueError, OverflowError) as failure:
                 rows.fail(f"TIMESTAMP {row['TIMESTAMP']!r}: {failure}")
-            if moment.tzinfo is not None:
-                moment = (moment - (moment.utcoffset() or timedelta())).replace(tzinfo=None)
+            if moment.year not in _YEARS:
+                rows.fail(f"TIMESTAMP must be of the years {_YEARS[0]} to {_YEARS[-1]}, got {row['TIMESTAMP']!r}")
             time_ns = (moment - _EPOCH) // second * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
             rows.add(time_ns, rows.number(row, "ContextTokens", 1), rows.number(row, "GeneratedTokens", 1))
     return rows.finish()
@@ -267,14 +283,15 @@ def read_tracev2(file: Path, field: str) -> Trace:
 def _check_tracev2_header(data: Path, field: str) -> None:
     import yaml
 
-    header = next((h for h in (data.with_suffix(".yaml"), data.with_suffix(".yml")) if h.exists()), None)
+    header = next((h for h in (data.with_suffix(".yaml"), data.with_suffix(".yml")) if is_there(h)), None)
     if header is None:
         return
-    with _opened(header, field) as stream:
-        try:
-            content = yaml.safe_load(stream)
-        except yaml.YAMLError as failure:
-            raise InputError(field, f"{header.name}: is not YAML: {str(failure).splitlines()[0]}") from None
+    try:
+        content = yaml.safe_load(read_text(header))
+    except InputError as failure:
+        raise InputError(field, f"{header.name}: {failure.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as failure:  # ValueError: what looks like a date and is none
+        raise InputError(field, f"{header.name}: is not YAML: {str(failure).splitlines()[0]}") from None
     unit = content.get("time_unit", "us") if isinstance(content, dict) else None
     if unit not in ("us", "microseconds"):
         raise InputError(field, f"{header.name}: time_unit must be us, got {unit!r}")
@@ -333,6 +350,8 @@ def guess_format(file: Path, field: str) -> str:
 
 def read_trace(file: Path, format: str | None, field: str) -> Trace:
     """The trace in `file`; its format is guessed where it is None. Raises InputError for whatever is wrong in it."""
-    if not file.exists():
-        raise InputError(field, f"no file {file}")
+    if not is_there(file):
+        raise InputError(field, f"no file {_shown(str(file))}")
+    if not file.is_file() and not file.is_dir():  # read twice, which a pipe cannot be, and to its end
+        raise InputError(field, f"{file} must be a regular file")
     return READERS[format or guess_format(file, field)](file, field)
