@@ -21,6 +21,8 @@ from sim.cluster.admission.always_admit import AlwaysAdmit
 from sim.cluster.policies import AdmissionPolicy, RequestView
 from sim.engine.blocks import Node
 from sim.errors import InputError
+from sim.latency import load_coefficients
+from sim.latency.coefficient_set import RequestCoefficients
 from sim.simulate import Result, simulate
 from tests.serving_cases import MS, SECOND, Case, ConstantStep, deployment, policy, random_case, with_cache, workload
 
@@ -233,6 +235,34 @@ def test_a_time_limit_counts_what_it_cuts() -> None:
     assert result.records.ttft_floor_ms[1] == pytest.approx(8000)
     assert np.isnan(result.records.ttft_floor_ms[2])
     assert summary["output_tokens_per_s"] == 0
+
+
+def test_an_answer_too_late_for_its_client_is_unfinished_everywhere() -> None:
+    """The engine ends at the limit; its answer would reach the client 1 ms later."""
+    load = workload([0], 100, 20)
+    whole = simulate(deployment(), load)
+    cut = simulate(deployment(), replace(load, time_limit_ps=whole._table.finish_ps[0])).summary()
+    assert cut["unfinished"] == 1
+    assert cut["replicas"][0]["completed"] == cut["completed"] == 0
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_a_busy_replica_sees_a_request_at_one_time_whatever_it_computes(async_scheduling: bool) -> None:
+    """Without overheads, user 0's next request comes the moment an answer ends, at a boundary of both replicas."""
+    coefficients = load_coefficients()
+    nothing = RequestCoefficients(0.0, 0.0, 0.0, 0.0, 0.0)
+    scheduled = set()
+    for prompt, output in ((1, 60), (60, 1)):  # the second replica decodes, or prefills a token a step
+        plan = deployment(replicas=2, long_prefill_token_threshold=1, async_scheduling=async_scheduling)
+        result = simulate(
+            plan,
+            workload([0] * 4, [1, prompt, 1, 1], [5, output, 20, 20], users=3),
+            coefficients=replace(coefficients, request=nothing),
+            step_time=ConstantStep(MS),
+        )
+        assert result.records.replica[3] == 1
+        scheduled.add(result._table.scheduled_ps[3])
+    assert len(scheduled) == 1
 
 
 def test_a_run_that_outlasts_the_clock_is_refused_not_cut() -> None:

@@ -98,7 +98,8 @@ class Cluster:
         waiting_from = users
         interval = self._interval_ps
         scrape_ps = 0 if self._reads_replicas and interval else NEVER
-        delay_ps = self._overhead.last_token_ps + workload.think_time_ps
+        # At least 1 ps: a request that an answer brings comes after every boundary of that moment.
+        delay_ps = max(1, self._overhead.last_token_ps + workload.think_time_ps)
         finished: list[int] = []
         for replica in self._replicas:
             replica.finished = finished
