@@ -168,6 +168,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="open-loop JSON, load-points CSV or replay CSV")
     parser.add_argument("--json", metavar="OUT", help="write every comparison and the summaries")
     parser.add_argument("--plot", metavar="OUT.png", help="predicted against measured, with the 10%% band")
+    parser.add_argument("--document", metavar="OUT.md", help="write the fidelity document")
     parser.add_argument("--coefficients", default="default", metavar="SET", help="a shipped set or a YAML file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--defective", action="store_true", help="also compare rows whose quality is not ok")
@@ -183,9 +184,10 @@ def run(args: argparse.Namespace) -> int:
         def say(number: int, total: int, measured: MeasuredRun) -> None:
             status.update(f"simulating {number + 1} of {total}: {measured.id}")
 
+        coefficients = load_coefficients(args.coefficients)
         report = run_fidelity(
             args.files,
-            load_coefficients(args.coefficients),
+            coefficients,
             seed=args.seed,
             defective=args.defective,
             on_run=say,
@@ -196,6 +198,10 @@ def run(args: argparse.Namespace) -> int:
         from planner.fidelity_plot import plot_fidelity
 
         plot_fidelity(report, args.plot)
+    if args.document:
+        from planner.fidelity_document import write_fidelity_document
+
+        write_fidelity_document(report, coefficients.provenance, args.document)
     print_report(report, console)
     return 0
 

@@ -195,3 +195,32 @@ def test_a_plot_shows_each_measured_metric(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "points.csv", [LOAD_POINT])
     figure = fidelity_figure(run_fidelity([path]))
     assert [axis.get_title() for axis in figure.axes] == ["TTFT, ms", "TPOT, ms", "output tokens/s"]
+
+
+def test_clients_that_wait_for_answers_are_replayed_as_a_closed_loop(tmp_path: Path) -> None:
+    turns = [
+        {"max_num_seqs": "16", "start_s": f"{2 * i + client}", "client": f"{client}", "conv": f"{client}", "n_msgs": "1",
+         "input_tokens": f"{100 * (i + 1)}", "output_tokens": "50", "ttft_ms": "60", "tpot_ms": "8", "e2e_ms": "450"}
+        for i in range(4) for client in (0, 1)
+    ]  # fmt: skip
+    path = write_csv(tmp_path / "b200_llama70b_fp4_multiturn_tp4.csv", turns)
+    (run,), _ = read_runs([path])
+    workload = run.workload(0)
+    assert workload.users == 2
+    assert (run.deployment.tensor_parallel_size, run.deployment.max_num_seqs) == (4, 16)
+    assert run.deployment.kv_cache_dtype == "fp8"
+    rows = {row.metric: row.predicted for row in run_fidelity([path]).rows}
+    assert rows["e2e_mean"] > rows["ttft_mean"] > 0
+
+
+def test_a_document_leaves_out_what_was_fitted_on(tmp_path: Path) -> None:
+    from planner.calibration.serving import is_fit_row
+    from planner.fidelity_document import fidelity_document
+
+    rows = [LOAD_POINT | {"id": f"p{i}", "concurrency": str(1 + i)} for i in range(8)]
+    report = run_fidelity([write_csv(tmp_path / "points.csv", rows)])
+    held = sum(not is_fit_row(row["id"]) for row in rows)
+    assert 0 < held < len(rows)
+    text = fidelity_document(report, {})
+    assert f"; {held})" in text
+    assert f"; {len(rows)})" not in text

@@ -110,7 +110,7 @@ BLOCKS: tuple[Block, ...] = (
     Block(
         "nvfp4 experts on Blackwell",
         _of_gpus(BLACKWELL, "moe.nvfp4", **MOE),
-        lambda run: run.mixture and not run.assumptions and _serves("", BLACKWELL_GPUS, "nvfp4")(run),
+        lambda run: run.mixture and _serves("", BLACKWELL_GPUS, "nvfp4")(run),
         CLOSED_LOOP,
     ),
     Block(

@@ -54,7 +54,7 @@ class Block:
     coefficients: tuple[Coefficient, ...]
     chosen: Callable[[MeasuredRun], bool]
     metrics: tuple[str, ...] = ("ttft_mean", "tpot_mean", "e2e_mean", "e2e_p90", "ttft_p90")
-    evaluations: int = 8  # of the residuals, derivatives aside
+    evaluations: int = 16  # of the residuals, derivatives aside
 
 
 @dataclass(slots=True)

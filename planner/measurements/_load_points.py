@@ -19,6 +19,7 @@ CLIENT_JITTER_TOKENS = (
     3  # equal lengths would keep users in step for ever; clients' own delays, of a few tokens, do not
 )
 MAX_CLOSED_REQUESTS = 3000
+THROUGHPUT_REQUESTS = 400  # where a row records only a throughput, which a steady state shows sooner
 DISTRIBUTIONS = ("ttft", "tpot", "e2e")
 
 # InferenceX (benchmarks/*.sh and utils/bench_serving): lengths uniform between 0.8 of the nominal one and it, ten
@@ -221,7 +222,8 @@ def _workload(row: Row) -> dict[str, Any]:
             low, high = osl - CLIENT_JITTER_TOKENS, osl + CLIENT_JITTER_TOKENS
             spec["output"] = {"dist": "uniform", "min": low, "max": high}
         spec["arrival"] = {"process": "closed", "users": users}
-        spec["num_requests"] = max(users + 1, min(recorded or users * ROUNDS, max(MAX_CLOSED_REQUESTS, 2 * users)))
+        most = MAX_CLOSED_REQUESTS if any(row.get(f"ttft_{s}_ms") for s in ("mean", "p50")) else THROUGHPUT_REQUESTS
+        spec["num_requests"] = max(users + 1, min(recorded or users * ROUNDS, max(most, 2 * users)))
         return spec
     assert rate is not None
     spec["arrival"] = _arrival(row, rate)

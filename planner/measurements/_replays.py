@@ -89,13 +89,16 @@ def _workload(name: str, rows: list[Row]) -> Workload:
         for i, row in enumerate(rows):
             contents.append(((int(row["conv"]) + 1, int(prompt[i])),))
             content[i] = i + 1
+    # Clients that wait for each answer: at other speeds than the measured one their requests come at other times.
+    users = len({row["client"] for row in rows}) if "client" in rows[0] else 0
     return Workload(
         name,
-        arrival - arrival[0],
+        arrival * 0 if users else arrival - arrival[0],
         prompt,
         np.maximum(column("output_tokens").astype(np.int64), 1),
         content,
         contents,
+        users=users,
     )
 
 
