@@ -111,8 +111,9 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     _add_set(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run that is in the directory")
     parser.add_argument("--resume", action="store_true", help="go on with the run that is in the directory")
-    parser.add_argument("--executor", choices=("auto", "serial", "ray"), help="who simulates (default: as SPACE says)")
-    parser.add_argument("--workers", type=_positive, metavar="N", help="workers of Ray (default: one per processor)")
+    executors = ("auto", "serial", "processes", "ray")
+    parser.add_argument("--executor", choices=executors, help="who simulates (default: as SPACE says)")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="at a time (default: one per processor)")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table")
 
 

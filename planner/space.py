@@ -35,7 +35,7 @@ class SearchSettings(BaseModel):
     method: Literal["auto", "exhaustive", "random", "nsga2"] = "auto"
     budget: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    executor: Literal["auto", "serial", "ray"] = "auto"
+    executor: Literal["auto", "serial", "processes", "ray"] = "auto"
 
 
 class SpaceFile(BaseModel):

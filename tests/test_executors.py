@@ -44,9 +44,9 @@ def numbers(executor: Executor, candidates: list[Parameters]) -> list[float]:
     return [outcomes[position].metrics.get("square", -1.0) for position in range(len(candidates))]
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
-    executor = make_executor("ray", Squares(tmp_path_factory.mktemp("ray")), 2)
+@pytest.fixture(scope="module", params=["processes", "ray"])
+def pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
+    executor = make_executor(request.param, Squares(tmp_path_factory.mktemp(request.param)), 2)
     yield executor
     executor.close()
 
@@ -54,11 +54,11 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Executor]:
 CANDIDATES: list[Parameters] = [{"n": n} for n in range(150)]
 
 
-def test_ray_evaluates_every_candidate_once_and_as_serial_does(pool: Executor) -> None:
+def test_a_pool_evaluates_every_candidate_once_and_as_serial_does(pool: Executor) -> None:
     assert numbers(pool, CANDIDATES) == numbers(SerialExecutor(Squares()), CANDIDATES)
 
 
-def test_ray_spreads_work_over_its_workers(pool: Executor) -> None:
+def test_a_pool_spreads_work_over_its_workers(pool: Executor) -> None:
     outcomes = pool.run([{"n": n, "sleep_s": 0.05} for n in range(16)], 16)
     processes = {outcome.metrics["process"] for _, outcome in outcomes}
     assert len(processes) == 2
@@ -81,8 +81,9 @@ def test_a_worker_killed_from_outside_costs_no_candidate(pool: Executor) -> None
     assert [outcomes[n].metrics["square"] for n in range(80)] == [float(n**2) for n in range(80)]
 
 
-def test_a_candidate_that_kills_every_worker_is_recorded_as_failed_and_costs_no_other() -> None:
-    executor = make_executor("ray", Squares(), 2)  # without a folder, the deadly one is deadly each time
+@pytest.mark.parametrize("kind", ["processes", "ray"])
+def test_a_candidate_that_kills_every_worker_is_recorded_as_failed_and_costs_no_other(kind: str) -> None:
+    executor = make_executor(kind, Squares(), 2)  # without a folder, the deadly one is deadly each time
     try:
         outcomes = dict(executor.run([{"n": n, "deadly": n == 5} for n in range(20)], 20))
     finally:
@@ -97,21 +98,36 @@ def test_auto_stays_in_this_process_while_the_work_is_small() -> None:
     assert executor.name == "serial"
 
 
-def test_auto_starts_ray_when_the_work_left_is_worth_it_and_loses_nothing() -> None:
+def test_auto_starts_processes_when_the_work_left_is_worth_it_and_loses_nothing() -> None:
     executor = AutoExecutor(Squares(), workers=2)
     candidates = [{"n": n, "sleep_s": 0.3} for n in range(8)]
     outcomes = {}
     try:
         for position, outcome in executor.run(candidates, expected=1000):
             outcomes[position] = outcome
-        assert executor.name == "ray"
+        assert executor.name == "processes"
         assert executor.workers == 2
     finally:
         executor.close()
     assert [outcomes[n].metrics["square"] for n in range(8)] == [float(n**2) for n in range(8)]
 
 
-def test_auto_with_one_worker_never_starts_ray() -> None:
+def test_auto_with_one_worker_never_starts_others() -> None:
     executor = AutoExecutor(Squares(), workers=1)
     list(executor.run([{"n": 1, "sleep_s": 1.1}, {"n": 2}], expected=10**6))
     assert executor.name == "serial"
+
+
+def test_a_run_that_was_left_half_done_leaves_nothing_for_the_next(pool: Executor) -> None:
+    for _ in pool.run([{"n": n, "sleep_s": 0.02} for n in range(40)], 40):
+        break
+    assert numbers(pool, [{"n": n} for n in range(100, 120)]) == [float(n**2) for n in range(100, 120)]
+
+
+def test_what_an_evaluator_raises_is_raised() -> None:
+    executor = make_executor("processes", Squares(), 1)
+    try:
+        with pytest.raises(KeyError):
+            list(executor.run([{"no n": 1}], 1))
+    finally:
+        executor.close()

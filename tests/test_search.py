@@ -22,6 +22,7 @@ from planner.search.exhaustive import Exhaustive
 from planner.search.nsga2 import NSGA2
 from planner.search.pareto import front_order, non_dominated
 from planner.search.random_sampling import RandomSampling
+from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
 
 Points = arrays(
@@ -307,6 +308,54 @@ def test_a_run_without_preemptions_speaks_for_every_preemption_policy() -> None:
     assert (len(never.asked), len(often.asked)) == (2, 4)
     assert len(found.evaluations) == 4
     assert len({e["metrics"]["ttft_mean_ms"] for e in found.evaluations}) == 2
+
+
+def test_orders_of_admission_that_cannot_differ_are_simulated_once() -> None:
+    choices = {"gpu": "H100", "scheduling": ["fcfs", "sjf", "priority"]}
+    for alike, preemptions, asked in (
+        ((), 0.0, 3),
+        (("sjf",), 0.0, 2),
+        (("sjf", "priority"), 0.0, 1),
+        (("sjf",), 1.0, 3),
+    ):
+        evaluator = Analytic(preemptions=preemptions)
+        found = run(space(space=choices, slo=[]), evaluator, twins=Twins(alike))
+        assert len(evaluator.asked) == asked
+        assert len(found.evaluations) == 3
+
+
+def small_space(**changes: Any) -> Space:
+    document: dict[str, Any] = {
+        "name": "small",
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "workload": {
+            "kind": "lengths",
+            "input": 500,
+            "output": {"dist": "uniform", "min": 1, "max": 200},
+            "arrival": {"process": "gamma", "cv": 3, "rate_rps": 40},
+            "num_requests": 200,
+        },
+        "objectives": [{"minimize": "ttft_mean_ms"}],
+        "space": {"gpu": "H100", "max_num_seqs": [3, 8], "scheduling": ["fcfs", "sjf", "priority"]},
+    }
+    return parse_space(document | changes, Path())
+
+
+def test_where_prompts_are_equally_long_shortest_first_is_first_come_first_served_to_the_last_bit() -> None:
+    evaluator = make_evaluator(small_space())
+    assert alike_schedulings(evaluator.workload) == {"sjf", "priority"}
+    for seats in (3, 8):
+        outcomes = []
+        for policy in ("fcfs", "sjf", "priority"):
+            parameters = small_space().parameters((0, 0, 0)) | {"max_num_seqs": seats, "scheduling": policy}
+            outcomes.append(evaluator(parameters))
+        assert outcomes[0].metrics["queue_max_ms"] > 0
+        assert repr(outcomes[0]) == repr(outcomes[1]) == repr(outcomes[2])
+
+
+def test_prompts_of_different_lengths_tell_schedulings_apart() -> None:
+    workload = dict(small_space().workload, input={"dist": "uniform", "min": 10, "max": 900})
+    assert alike_schedulings(make_evaluator(small_space(workload=workload)).workload) == {"priority"}
 
 
 def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:

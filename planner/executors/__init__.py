@@ -1,4 +1,4 @@
-"""Where candidates are simulated: in this process, or by Ray's workers. The results are the same."""
+"""Where candidates are simulated: here, in processes of this machine, or by Ray. The results are the same."""
 
 from planner.executors._base import Executor
 from planner.executors.choose import cpu_count, make_executor

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 
 from planner.evaluate import Outcome
 from planner.executors._base import Evaluate, Executor
+from planner.executors.process_pool import ProcessExecutor
 from planner.executors.serial import SerialExecutor
 from planner.parameters import Parameters
 
-RAY_START_S = 4.0
-MIN_SAMPLE_S = 1.0  # of simulation before its speed is believed
-WORTH = 0.8  # Ray must be expected to end in this share of the serial time
+POOL_START_S = 0.8  # interpreter, imports and the workload's copy; Ray's start takes four seconds
+MIN_SAMPLE_S = 0.25  # of simulation before its speed is believed
+WORTH = 0.8  # the pool must be expected to end in this share of the serial time
 
 
 def cpu_count() -> int:
@@ -25,10 +26,15 @@ def cpu_count() -> int:
 
 
 def make_executor(kind: str, evaluate: Evaluate, workers: int | None) -> Executor:
-    """The executor called `kind` (auto, serial, ray) with `workers` workers, or one per processor."""
+    """The executor called `kind` (auto, serial, processes, ray) with `workers` workers, or one per processor.
+
+    `auto` never starts Ray: on one machine it has nothing over plain processes but a longer start.
+    """
     count = workers or cpu_count()
     if kind == "serial":
         return SerialExecutor(evaluate)
+    if kind == "processes":
+        return ProcessExecutor(evaluate, count)
     if kind == "ray":
         from planner.executors.ray_pool import RayExecutor
 
@@ -37,7 +43,7 @@ def make_executor(kind: str, evaluate: Evaluate, workers: int | None) -> Executo
 
 
 class AutoExecutor:
-    """Serial while the work that is left is not worth the start of Ray, Ray from then on."""
+    """Serial while the work that is left is not worth the start of worker processes, these from then on."""
 
     def __init__(self, evaluate: Evaluate, workers: int) -> None:
         self._evaluate = evaluate
@@ -60,10 +66,8 @@ class AutoExecutor:
         """Yield (position, outcome) of each candidate as it ends."""
         done = 0
         while done < len(candidates) and self._inner.name == "serial":
-            if self._ray_pays(expected - done):
-                from planner.executors.ray_pool import RayExecutor
-
-                self._inner = RayExecutor(self._evaluate, self._most_workers)
+            if self._pool_pays(expected - done):
+                self._inner = ProcessExecutor(self._evaluate, self._most_workers)
                 break
             start = time.perf_counter()
             outcome = self._evaluate(candidates[done])
@@ -74,11 +78,11 @@ class AutoExecutor:
         for position, outcome in self._inner.run(candidates[done:], expected - done):
             yield done + position, outcome
 
-    def _ray_pays(self, left: int) -> bool:
+    def _pool_pays(self, left: int) -> bool:
         if self._most_workers < 2 or self._spent_s < MIN_SAMPLE_S:
             return False
         serial_s = left * self._spent_s / self._evaluated
-        return RAY_START_S + serial_s / self._most_workers < WORTH * serial_s
+        return POOL_START_S + serial_s / self._most_workers < WORTH * serial_s
 
     def close(self) -> None:
         """End the workers, if any."""

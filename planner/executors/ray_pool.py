@@ -7,20 +7,15 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from planner.evaluate import Outcome
 from planner.executors._base import Evaluate
+from planner.executors.batches import Batch, Batches
 from planner.parameters import Parameters
 
-BATCH_S = 0.5  # a batch this long makes the 1 ms of a Ray task negligible and still reports often
-MAX_BATCH = 64
-FIRST_BATCH = 4  # before anything is known of how long a candidate takes
 IN_FLIGHT = 2  # batches an actor has at hand, so that it never waits for the driver
-MAX_TRIES = 3
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,12 +43,6 @@ class Worker:
         return os.getpid()
 
 
-@dataclass(slots=True)
-class _Batch:
-    positions: list[int]
-    tries: int = 0
-
-
 class RayExecutor:
     """Evaluates on `workers` actors of the Ray that this process has, or of one started now and ended by `close`.
 
@@ -65,7 +54,7 @@ class RayExecutor:
 
     def __init__(self, evaluate: Evaluate, workers: int) -> None:
         self.workers = workers
-        self._seconds_each = 0.0
+        self._batches = Batches(workers)
         self._started = _start(workers)
         import ray
 
@@ -84,14 +73,14 @@ class RayExecutor:
 
     def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome) of each candidate as its batch ends."""
-        todo: deque[int] = deque(range(len(candidates)))
-        again: deque[_Batch] = deque()
-        busy: dict[Any, tuple[int, _Batch]] = {}
+        batches = self._batches
+        batches.start(len(candidates))
+        busy: dict[Any, tuple[int, Batch]] = {}
         load = [0] * self.workers
-        while todo or again or busy:
-            while (todo or again) and min(load) < IN_FLIGHT:
+        while batches.left or busy:
+            while batches.left and min(load) < IN_FLIGHT:
                 slot = load.index(min(load))
-                batch = again.popleft() if again else self._next_batch(todo)
+                batch = batches.next()
                 work = [candidates[position] for position in batch.positions]
                 busy[self._actors[slot].run.remote(work)] = (slot, batch)
                 load[slot] += 1
@@ -99,7 +88,7 @@ class RayExecutor:
             slot, batch = busy[done[0]]
             outcomes = self._result(done[0])
             if outcomes is None:
-                yield from self._replace(slot, busy, again)
+                yield from self._replace(slot, busy)
                 load[slot] = 0
                 continue
             del busy[done[0]]
@@ -114,42 +103,21 @@ class RayExecutor:
             raise
         except self._ray.exceptions.RayError:
             return None
-        self._seconds_each = seconds / len(outcomes)
+        self._batches.took(seconds / len(outcomes))
         return list(outcomes)
 
-    def _next_batch(self, todo: deque[int]) -> _Batch:
-        size = FIRST_BATCH if not self._seconds_each else int(BATCH_S / self._seconds_each)
-        fair = -(-len(todo) // (2 * self.workers))  # lest the last batches leave workers idle
-        size = max(1, min(size, MAX_BATCH, fair))
-        return _Batch([todo.popleft() for _ in range(size)])
-
-    def _replace(
-        self, slot: int, busy: dict[Any, tuple[int, _Batch]], again: deque[_Batch]
-    ) -> Iterator[tuple[int, Outcome]]:
-        """Put a new actor in the place of a dead one and queue again what it did not finish.
-
-        It died of the first batch that it did not finish: those come in the order in which they were sent.
-        """
-        blamed = False
+    def _replace(self, slot: int, busy: dict[Any, tuple[int, Batch]]) -> Iterator[tuple[int, Outcome]]:
+        """Put a new actor in the place of a dead one and deal out again what it did not finish."""
+        unfinished = []  # in the order in which they were sent
         for reference in [reference for reference, (other, _) in busy.items() if other == slot]:
             batch = busy.pop(reference)[1]
             outcomes = self._result(reference)
-            if outcomes is not None:
+            if outcomes is None:
+                unfinished.append(batch)
+            else:
                 yield from zip(batch.positions, outcomes, strict=True)
-            elif blamed:
-                again.append(batch)
-            else:
-                blamed = True
-                yield from self._blame(batch, again)
         self._actors[slot] = self._new_actor()
-
-    def _blame(self, batch: _Batch, again: deque[_Batch]) -> Iterator[tuple[int, Outcome]]:
-        """Queue the candidates of a batch that an actor died of one by one; give up on one tried often enough."""
-        for position in batch.positions:
-            if batch.tries + 1 >= MAX_TRIES:
-                yield position, Outcome({}, failed=f"its worker died {MAX_TRIES} times")
-            else:
-                again.append(_Batch([position], batch.tries + 1))
+        yield from self._batches.died(unfinished)
 
     def close(self) -> None:
         """End the actors, and Ray if this executor started it."""

@@ -81,6 +81,7 @@ class Search:
         known: dict[str, Evaluation] | None = None,
         show: Callable[[Progress], None] = lambda progress: None,
         interrupts: Interrupts | None = None,
+        twins: Twins | None = None,
     ) -> None:
         self._space = space
         self._evaluator = evaluator
@@ -91,7 +92,7 @@ class Search:
         self._interrupts = interrupts or Interrupts()
         self._identity = Identity(space, evaluator)
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
-        self._twins = Twins()
+        self._twins = twins or Twins()
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for

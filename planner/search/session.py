@@ -17,6 +17,7 @@ from planner.interrupts import Interrupts
 from planner.parameters import content_id
 from planner.plan import dump_plan
 from planner.search.driver import Evaluation, Found, Progress, Search, front_of
+from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
 from planner.store import Run, RunStore, claim_directory, read_evaluations, read_manifest
 from sim.errors import InputError
@@ -50,7 +51,8 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         store.start(manifest, keep_evaluations=bool(known))
         executor = make_executor(options.executor or space.executor, evaluator, options.workers)
         try:
-            running = Search(space, evaluator, executor, store, known, show, interrupts)
+            twins = Twins(alike_schedulings(evaluator.workload))
+            running = Search(space, evaluator, executor, store, known, show, interrupts, twins)
             found = running.run()
             manifest["simulations"] = running.simulations
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}

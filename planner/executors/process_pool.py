@@ -1,0 +1,167 @@
+"""A pool of worker processes on this machine: started in well under a second, the workload sent once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from planner.evaluate import Outcome
+from planner.executors._base import Evaluate
+from planner.executors.batches import Batch, Batches
+from planner.parameters import Parameters
+
+IN_FLIGHT = 2  # batches a worker has at hand, so that it never waits for the driver
+
+
+class _Worker:
+    """One worker process, and the thread that brings its answers; an answer of None says that it has died."""
+
+    def __init__(self, slot: int, greeting: bytes, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
+        self.slot = slot
+        self.batches: deque[Batch] = deque()  # sent and not answered, in order
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from planner.executors.process_pool import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
+        )
+        self._answers = answers
+        self._send(greeting)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    @property
+    def process_id(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def _send(self, message: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has died: whoever listens to it will notice
+            self._process.stdin.write(message)
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        while True:
+            try:
+                answer = pickle.load(self._process.stdout)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                self._answers.put((self, None))
+                return
+            self._answers.put((self, answer))
+
+    def run(self, batch: Batch, candidates: list[Parameters]) -> None:
+        """Send it a batch."""
+        self.batches.append(batch)
+        self._send(pickle.dumps(candidates))
+
+    def end(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was buffered for a worker that has died
+                    pipe.close()
+
+
+class ProcessExecutor:
+    """Evaluates on `workers` processes of this machine, each with its own copy of the evaluator.
+
+    A batch whose worker dies is tried again on a new one, its candidates one by one, so that one that kills every
+    worker it meets is recorded as failed and costs no other.
+    """
+
+    name = "processes"
+
+    def __init__(self, evaluate: Evaluate, workers: int) -> None:
+        self.workers = workers
+        self._greeting = pickle.dumps(evaluate, protocol=pickle.HIGHEST_PROTOCOL)
+        self._answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+        self._batches = Batches(workers)
+        self._pool = [_Worker(slot, self._greeting, self._answers) for slot in range(workers)]
+
+    def worker_processes(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process_id for worker in self._pool]
+
+    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+        """Yield (position, outcome) of each candidate as its batch ends."""
+        batches = self._batches
+        batches.start(len(candidates))
+        for worker in self._pool:  # an earlier run may have been left half done
+            if worker.batches:
+                self._replace(worker)
+        while batches.left or any(worker.batches for worker in self._pool):
+            self._feed(candidates)
+            worker, answer = self._answers.get()
+            if worker is not self._pool[worker.slot]:
+                continue  # the last words of one that was replaced
+            if answer is None:
+                sent = worker.batches
+                self._replace(worker)
+                yield from batches.died(sent)
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            outcomes, seconds = answer
+            batch = worker.batches.popleft()
+            batches.took(seconds / len(outcomes))
+            yield from zip(batch.positions, outcomes, strict=True)
+
+    def _feed(self, candidates: Sequence[Parameters]) -> None:
+        while self._batches.left:
+            worker = min(self._pool, key=lambda w: len(w.batches))
+            if len(worker.batches) >= IN_FLIGHT:
+                return
+            batch = self._batches.next()
+            worker.run(batch, [candidates[position] for position in batch.positions])
+
+    def _replace(self, worker: _Worker) -> None:
+        worker.end()
+        self._pool[worker.slot] = _Worker(worker.slot, self._greeting, self._answers)
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._pool:
+            worker.end()
+
+
+def serve() -> None:
+    """What a worker process does: read the evaluator, then batches, until there are no more; answer each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C on the terminal is the driver's to handle
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a user's policy prints must not end up among the answers
+    evaluate = pickle.load(source)
+    while (candidates := _next(source)) is not None:
+        start = time.perf_counter()
+        answer: Any
+        try:
+            answer = ([evaluate(candidate) for candidate in candidates], time.perf_counter() - start)
+        except Exception as error:  # our mistake: an evaluator reports what a candidate does wrong
+            answer = error
+        try:
+            pickle.dump(answer, target)
+            target.flush()
+        except OSError:
+            break  # the driver has gone
+    os._exit(0)
+
+
+def _next(source: IO[bytes]) -> list[Parameters] | None:
+    try:
+        return list(pickle.load(source))
+    except (EOFError, OSError):
+        return None
