@@ -199,7 +199,7 @@ def test_a_plot_shows_each_measured_metric(tmp_path: Path) -> None:
 
 def test_clients_that_wait_for_answers_are_replayed_as_a_closed_loop(tmp_path: Path) -> None:
     turns = [
-        {"max_num_seqs": "16", "start_s": f"{2 * i + client}", "client": f"{client}", "conv": f"{client}", "n_msgs": "1",
+        {"max_num_seqs": "16", "start_s": f"{2 * i + client}", "client": f"{client}", "conv": f"{client}",
          "input_tokens": f"{100 * (i + 1)}", "output_tokens": "50", "ttft_ms": "60", "tpot_ms": "8", "e2e_ms": "450"}
         for i in range(4) for client in (0, 1)
     ]  # fmt: skip
