@@ -167,6 +167,25 @@ class Replica:
             self._leave()
 
     @property
+    def due_ps(self) -> int:
+        """When something happens next if nothing is queued before: a boundary, or the finishing leave."""
+        return self._leave_ps if self._leave_ps < self.next_ps else self.next_ps
+
+    def cached_blocks(self, index: int, at_ps: int) -> int:
+        """Leading full blocks of a request's prompt that the prefix cache holds; the boundaries strictly before
+        `at_ps` have been handled.
+        """
+        if not self._config.enable_prefix_caching:
+            return 0
+        path = self._path(index)
+        limit = (self._table.prompt_tokens[index] - 1) // self._config.block_size
+        match = self.pool.match(path, limit)
+        if match.free_blocks and self._run_steps and self._blocks_of_run(self._steps_by(at_ps)) > 0:
+            self._commit_run(self._steps_by(at_ps))  # the run may have evicted them
+            match = self.pool.match(path, limit)
+        return match.num_blocks
+
+    @property
     def num_running(self) -> int:
         """Requests that hold a seat."""
         return len(self._running)
@@ -259,7 +278,9 @@ class Replica:
         table = self._table
         for sequence in self._finishing:
             index = sequence.index
-            self._release(sequence, table.prompt_tokens[index] + table.output_tokens[index] - 1)
+            prompt_tokens = table.prompt_tokens[index]
+            self._release(sequence, prompt_tokens + table.output_tokens[index] - 1)
+            self.stats.completed_prompt_tokens += prompt_tokens
             table.finish_ps[index] = now
             if self.finished is not None:
                 self.finished.append(index)

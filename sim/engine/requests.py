@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from sim.workload import Workload
 
 SERVED: Final = 0  # or on the way to it
 REJECTED: Final = 1  # longer than max_model_len, or than the KV cache
-SHED: Final = 2  # by admission
+SHED: Final = 2  # by admission, or by a full band of flow control
+EXPIRED: Final = 3  # waited in flow control for longer than its TTL
 
 
 class RequestTable:
@@ -26,6 +27,9 @@ class RequestTable:
         )
         self.slo_class = workload.slo_class
         self.slo_classes = workload.slo_classes
+        self.tenant = workload.tenant
+        self.tenants = workload.tenants
+        self.session: np.ndarray[Any, np.dtype[np.int64]] | None = getattr(workload, "session", None)
         self.content: array[int] = array("q", workload.content.tobytes())
         self.contents = workload.contents
         self.arrival_ps: array[int] = array("q", workload.arrival_ps.tobytes())
@@ -53,3 +57,13 @@ class RequestTable:
     def class_name(self, index: int) -> str:
         """The SLO class of a request."""
         return self.slo_classes[0 if self.slo_class is None else int(self.slo_class[index])]
+
+    def tenant_name(self, index: int) -> str:
+        """The tenant of a request; empty where the workload names none."""
+        return "" if self.tenant is None else self.tenants[int(self.tenant[index])]
+
+    def session_name(self, index: int) -> str | None:
+        """What tells a client apart: its session, else its tenant; None where the workload names neither."""
+        if self.session is not None:
+            return str(int(self.session[index]))
+        return self.tenant_name(index) or None

@@ -20,6 +20,7 @@ class ReplicaStats:
     def __init__(self) -> None:
         self.requests = 0
         self.completed = 0
+        self.completed_prompt_tokens = 0
         self.preemptions = 0
         self.peak_waiting = 0
         self.hit_tokens = 0
