@@ -175,10 +175,10 @@ class Replica:
         """Leading full blocks of a request's prompt that the prefix cache holds; the boundaries strictly before
         `at_ps` have been handled.
         """
-        if not self._config.enable_prefix_caching:
+        if not self._caching:
             return 0
         path = self._path(index)
-        limit = (self._table.prompt_tokens[index] - 1) // self._config.block_size
+        limit = (self._table.prompt_tokens[index] - 1) // self._block_size
         match = self.pool.match(path, limit)
         if match.free_blocks and self._run_steps and self._blocks_of_run(self._steps_by(at_ps)) > 0:
             self._commit_run(self._steps_by(at_ps))  # the run may have evicted them
