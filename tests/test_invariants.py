@@ -246,6 +246,18 @@ def test_an_answer_too_late_for_its_client_is_unfinished_everywhere() -> None:
     assert cut["replicas"][0]["completed"] == cut["completed"] == 0
 
 
+@pytest.mark.xfail(reason="a run of decode steps that the limit cuts is not in the replica's counters", strict=True)
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_what_a_time_limit_cuts_has_used_the_replica(async_scheduling: bool) -> None:
+    plan, load = deployment(async_scheduling=async_scheduling), workload([0] * 4, 100, 4000)
+    whole = simulate(plan, load).summary()
+    cut = simulate(plan, replace(load, time_limit_ps=10 * SECOND)).summary()
+    assert cut["unfinished"] == 4
+    assert cut["replica_utilization_mean"] > 0.98
+    assert cut["seats_mean_utilization"] == pytest.approx(4 / plan.max_num_seqs, rel=0.02)
+    assert cut["itl_ms"]["p50"] == pytest.approx(whole["itl_ms"]["p50"], rel=0.05)
+
+
 @pytest.mark.parametrize("async_scheduling", [False, True])
 def test_a_busy_replica_sees_a_request_at_one_time_whatever_it_computes(async_scheduling: bool) -> None:
     """Without overheads, user 0's next request comes the moment an answer ends, at a boundary of both replicas."""
