@@ -83,6 +83,7 @@ def fit_serving(document: dict[str, Any], runs: Sequence[MeasuredRun], say: Say)
                 "values": f.values,
                 "bounds": f.bounds,
                 "intervals": f.intervals,
+                "left_out": f.left_out,
                 "before": f.before,
                 "after": f.after,
             }

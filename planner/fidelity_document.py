@@ -73,12 +73,13 @@ def _coefficients(provenance: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"| {block['name']} ({block['runs']}) | `{path}` | {value:.4g} | {low:g} to {high:g} | {shown} |"
             )
-    for name, table in provenance.get("cross_validation", {}).items():
-        lines += ["", f"Left out of the fit of the first block, one {name} at a time (median absolute error, %):", ""]
-        lines += ["| left out | errors |", "|---|---|"]
-        lines += [
-            f"| {left} | {', '.join(f'{m} {v:.1f}' for m, v in errors.items())} |" for left, errors in table.items()
-        ]
+    lines += ["", "## Cross-validation", "", "Median absolute errors (%) on what a fit left out.", ""]
+    lines += ["| block | left out | errors |", "|---|---|---|"]
+    for block in blocks:
+        for table in block.get("left_out", {}).values():
+            for left, errors in table.items():
+                shown = ", ".join(f"{metric} {value:.1f}" for metric, value in errors.items())
+                lines.append(f"| {block['name']} | {left} | {shown} |")
     return [*lines, ""]
 
 

@@ -68,6 +68,7 @@ class BlockFit:
     after: dict[str, float]
     bounds: dict[str, list[float]] = field(default_factory=dict)
     intervals: dict[str, list[float]] = field(default_factory=dict)  # 5 to 95%, by bootstrap over the runs
+    left_out: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # cross-validation by model, by gpu
 
 
 def get_path(document: Mapping[str, Any], path: str) -> float:
@@ -117,22 +118,53 @@ def _medians(errors: Sequence[Mapping[str, float]], metrics: Sequence[str]) -> d
     return found
 
 
-def bootstrap_intervals(jacobian: Floats, residuals: Floats, point: Floats, groups: int) -> Floats:
-    """5 and 95% of each (unit-scaled) coefficient when the runs are drawn anew; shape (coefficients, 2), in [0, 1].
+@dataclass(frozen=True, slots=True)
+class Linearised:
+    """A fit's surroundings, linear in the coefficients (unit-scaled): what a fit on fewer runs would have given, by
+    one Gauss-Newton step and no simulation. Rows go run by run, a run's metrics together."""
 
-    The model is linear around the fit: one Gauss-Newton step on each of the drawn sets, no simulation. `residuals`
-    has one row a run and metric, a run's metrics together.
-    """
-    rng = np.random.default_rng(0)
-    rows = len(residuals) // groups
-    by_run = np.arange(len(residuals)).reshape(groups, rows)
-    ridge = 1e-6 * np.trace(jacobian.T @ jacobian) * np.eye(len(point))
-    drawn = []
-    for _ in range(BOOTSTRAP_DRAWS):
-        index = by_run[rng.integers(0, groups, groups)].ravel()
-        j, r = jacobian[index], residuals[index]
-        drawn.append(point - np.linalg.solve(j.T @ j + ridge, j.T @ r))
-    return np.clip(np.quantile(np.array(drawn), [0.05, 0.95], axis=0).T, 0.0, 1.0)
+    jacobian: Floats
+    residuals: Floats
+    point: Floats
+    runs: int
+
+    def rows(self, runs: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Row numbers of the runs."""
+        per_run = len(self.residuals) // self.runs
+        return (runs[:, None] * per_run + np.arange(per_run)).ravel()
+
+    def refitted(self, runs: npt.NDArray[np.int64]) -> Floats:
+        """The coefficients that these runs alone, drawn as often as they occur, would have given."""
+        rows = self.rows(runs)
+        j, r = self.jacobian[rows], self.residuals[rows]
+        weights = 1.0 / np.sqrt(1.0 + (r / LOSS_SCALE) ** 2)
+        normal = j.T @ (weights[:, None] * j)
+        normal += 1e-6 * max(float(np.trace(normal)), 1e-12) * np.eye(len(self.point))
+        return np.clip(self.point - np.linalg.solve(normal, j.T @ (weights * r)), 0.0, 1.0)
+
+    def intervals(self) -> Floats:
+        """5 and 95% of each coefficient when the runs are drawn anew; shape (coefficients, 2), in [0, 1]."""
+        rng = np.random.default_rng(0)
+        drawn = [self.refitted(rng.integers(0, self.runs, self.runs)) for _ in range(BOOTSTRAP_DRAWS)]
+        return np.quantile(np.array(drawn), [0.05, 0.95], axis=0).T
+
+    def left_out(self, labels: Sequence[str], metrics: Sequence[str]) -> dict[str, dict[str, float]]:
+        """By label: median absolute errors (percent) of its runs after a fit without them."""
+        found = {}
+        for label in sorted(set(labels)):
+            own = np.array([i for i, other in enumerate(labels) if other == label])
+            rest = np.array([i for i, other in enumerate(labels) if other != label], dtype=np.int64)
+            if not len(rest):
+                continue
+            rows = self.rows(own)
+            moved = self.residuals[rows] + self.jacobian[rows] @ (self.refitted(rest) - self.point)
+            by_metric = moved.reshape(len(own), -1)
+            found[label] = {
+                metric: round(100 * float(np.median(np.abs(np.expm1(by_metric[:, k] / WEIGHTS[metric])))), 2)
+                for k, metric in enumerate(metrics)
+                if np.any(self.residuals[rows].reshape(len(own), -1)[:, k])
+            }
+        return found
 
 
 def fit_block(
@@ -147,7 +179,7 @@ def fit_block(
     low = np.array([c.low for c in block.coefficients])
     span = np.array([c.high - c.low for c in block.coefficients])
     start = np.array([get_path(document, c.paths[0]) for c in block.coefficients])
-    unit = np.clip((start - low) / span, 0.02, 0.98)
+    unit = np.clip((start - low) / span, 1e-3, 1 - 1e-3)
 
     def residual(point: Floats) -> Floats:
         errors = relative_errors(with_values(document, block.coefficients, low + point * span), chosen)
@@ -166,8 +198,10 @@ def fit_block(
         ftol=1e-3,
     )
     values = low + result.x * span
-    robust = np.sqrt(1.0 / np.sqrt(1.0 + (result.fun / LOSS_SCALE) ** 2))
-    spread = bootstrap_intervals(result.jac, result.fun * robust, result.x, len(chosen))
+    # scipy returns the Jacobian scaled by the soft-L1 loss: (1 + z)^(-3/4), z = (residual / scale)^2.
+    plain = result.jac * ((1.0 + (result.fun / LOSS_SCALE) ** 2) ** 0.75)[:, None]
+    near = Linearised(plain, result.fun, result.x, len(chosen))
+    spread = near.intervals()
     fitted = with_values(document, block.coefficients, values)
     report = BlockFit(
         block.name,
@@ -180,24 +214,9 @@ def fit_block(
             c.paths[0]: [float(f"{value:.3g}") for value in low[i] + spread[i] * span[i]]
             for i, c in enumerate(block.coefficients)
         },
+        {
+            "model": near.left_out([run.model for run in chosen], block.metrics),
+            "gpu": near.left_out([run.gpu for run in chosen], block.metrics),
+        },
     )
     return fitted, report
-
-
-def leave_one_out(
-    document: Mapping[str, Any],
-    block: Block,
-    runs: Sequence[MeasuredRun],
-    group: Callable[[MeasuredRun], str],
-    evaluations: int = 3,
-) -> dict[str, dict[str, float]]:
-    """For each group of the block's runs: median absolute errors (percent) on it after a fit without it."""
-    chosen = [run for run in runs if block.chosen(run)]
-    found = {}
-    for name in sorted({group(run) for run in chosen}):
-        rest = [run for run in chosen if group(run) != name]
-        own = [run for run in chosen if group(run) == name]
-        if rest:
-            fitted, _ = fit_block(document, block, rest, evaluations)
-            found[name] = _medians(relative_errors(fitted, own), block.metrics)
-    return found

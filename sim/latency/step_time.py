@@ -77,7 +77,9 @@ class PhysicalStepTime(StepTime):
         moved = self._engine.elementwise_passes * 2.0 * width * model.num_layers
         self._elementwise_us: float = moved / gpu.memory_bandwidth_bytes_per_s * 1e6
         self._token_ps: dict[int, float] = {}
-        self._sampled_us: dict[int, float] = {}
+        self._row_ps: dict[int, float] = {}
+        self._host_step_ps: float = self._engine.host_step_us * PS_PER_US
+        self._host_sequence_ps: float = self._engine.host_sequence_us * PS_PER_US
 
     def _set_gemms(self, deployment: Deployment, table: GPUCoefficients) -> None:
         model, gpu, tp = deployment.model, deployment.gpu, deployment.tensor_parallel_size
@@ -142,16 +144,21 @@ class PhysicalStepTime(StepTime):
         self._windowed_layers: int = self._layers - self._full_layers
         self._context_ps: int = ceil(self._full_layers * read * 1e12)
         self._window_context_ps: int = ceil(self._windowed_layers * read * 1e12)
-        pair = 2.0 * heads * (model.head_dim + model.v_head_dim)
-        self._pair_ps: float = pair / (gpu.bf16_flops_per_s * attention.prefill_compute) * 1e12
-        self._ramp: float = attention.prefill_ramp_tokens
-        self._tile_rows: float = attention.prefill_tile_rows
-        mixed = max(read * 1e12, self._pair_ps * attention.mixed_tile_rows)
+        # Prefill: pairs of the chunk, of the rows that its tiles waste, and of what short chunks leave idle.
+        pair_ps = 2.0 * heads * (model.head_dim + model.v_head_dim) * 1e12
+        pair_ps /= gpu.bf16_flops_per_s * attention.prefill_compute
+        self._full_pair_ps: float = self._full_layers * pair_ps
+        self._window_pair_ps: float = self._windowed_layers * pair_ps
+        self._ramp_ps: float = self._layers * pair_ps * attention.prefill_ramp_tokens
+        self._window_tile_ps: float = self._window_pair_ps * attention.prefill_tile_rows
+        self._prefill_context_ps: float = self._layers * kv_bytes / bandwidth * 1e12
+        self._prefill_context_ps += self._full_pair_ps * attention.prefill_tile_rows
+        mixed = max(read * 1e12, pair_ps * attention.mixed_tile_rows)
         self._mixed_context_ps: int = max(self._context_ps, ceil(self._full_layers * mixed))
         self._mixed_window_ps: int = max(self._window_context_ps, ceil(self._windowed_layers * mixed))
-        self._kv_read_ps: float = kv_bytes / bandwidth * 1e12
         self._attention_us: float = self._layers * attention.launch_us
         self._tile_us: float = self._layers * attention.tile_us * model.kv_heads_per_gpu(tp)
+        self._tile_ps: float = self._tile_us * PS_PER_US
 
     def without_all_reduce(self) -> None:
         """From now on, times one GPU of the group by itself, as a sum of separately measured layers does."""
@@ -201,9 +208,9 @@ class PhysicalStepTime(StepTime):
         self._token_ps[tokens] = value
         return value
 
-    def _row_us(self, rows: int) -> float:
-        value = self._sample_us(rows)
-        self._sampled_us[rows] = value
+    def _sampled_ps(self, rows: int) -> float:
+        value = self._sample_us(rows) * PS_PER_US
+        self._row_ps[rows] = value
         return value
 
     def mixed(
@@ -223,20 +230,22 @@ class PhysicalStepTime(StepTime):
         base = self._token_ps.get(tokens)
         if base is None:
             base = self._mixed_tokens_ps(tokens)
-        rows = self._sampled_us.get(num_sampled)
+        rows = self._row_ps.get(num_sampled)
         if rows is None:
-            rows = self._row_us(num_sampled)
-        extra = self._ramp * prefill_tokens + self._tile_rows * prefill_context
-        pairs = self._full_layers * (prefill_pairs + extra)
+            rows = self._sampled_ps(num_sampled)
+        total = base + rows + prefill_pairs * self._full_pair_ps + prefill_tokens * self._ramp_ps
+        total += prefill_context * self._prefill_context_ps + num_decodes * self._tile_ps
+        total += decode_context * self._mixed_context_ps
         if self._windowed_layers:
-            extra = self._ramp * prefill_tokens + self._tile_rows * min(prefill_context, num_prefills * self.window)
-            pairs += self._windowed_layers * (prefill_window_pairs + extra)
-        total = base + pairs * self._pair_ps + prefill_context * self._layers * self._kv_read_ps
-        total += (rows + num_decodes * self._tile_us) * PS_PER_US
-        total += decode_context * self._mixed_context_ps + decode_window_context * self._mixed_window_ps
-        engine = self._engine
-        host = engine.host_step_us + (num_decodes + num_prefills) * engine.host_sequence_us
-        return ceil(max(total, host * PS_PER_US) if self._async else total + host * PS_PER_US)
+            seen = min(prefill_context, num_prefills * self.window)
+            total += prefill_window_pairs * self._window_pair_ps + seen * self._window_tile_ps
+            total += decode_window_context * self._mixed_window_ps
+        host = self._host_step_ps + (num_decodes + num_prefills) * self._host_sequence_ps
+        if not self._async:
+            total += host
+        elif total < host:
+            total = host
+        return ceil(total)
 
 
 def _for_gpus(table: GPUCoefficients, gpus: int) -> AllReduceCoefficients:
