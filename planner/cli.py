@@ -294,6 +294,18 @@ def _calibrate(args: argparse.Namespace) -> int:
     return calibrate.run(args) or DONE
 
 
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner.report import command
+
+    command.add_arguments(parser)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from planner.report import command
+
+    return command.run(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -303,6 +315,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "simulate": ("simulate one plan", _simulate_arguments, _simulate),
     "show": ("show the front of a run", _run_argument, _show),
     "plot": ("draw the Pareto plot of a run", _plot_arguments, _plot),
+    "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
     "export": ("write the commands that deploy and load-test the best plans", _export_arguments, _export),
     "models": ("list the models of the catalog", _no_arguments, _models),
     "hardware": ("list the GPUs of the catalog", _no_arguments, _hardware),

@@ -19,8 +19,9 @@ EVALUATIONS = "evaluations.jsonl"
 FRONT = "front.json"
 FRONT_CSV = "front.csv"
 PICTURE = "pareto.png"
+REPORT = "report.html"
 PLANS = "plans"
-OWN_FILES = (MANIFEST, EVALUATIONS, FRONT, FRONT_CSV, PICTURE, "report.html")
+OWN_FILES = (MANIFEST, EVALUATIONS, FRONT, FRONT_CSV, PICTURE, REPORT)
 
 
 @dataclass(slots=True)

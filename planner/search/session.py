@@ -19,7 +19,7 @@ from planner.plan import dump_plan
 from planner.search.driver import Evaluation, Found, Progress, Search, front_of
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
-from planner.store import Run, RunStore, claim_directory, read_evaluations, read_manifest
+from planner.store import REPORT, Run, RunStore, claim_directory, read_evaluations, read_manifest, write_atomically
 from sim.errors import InputError
 from sim.version import __version__
 
@@ -63,6 +63,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
         store.finish(run, plans, _picture(run))
+        write_atomically(options.out / REPORT, _report(run))
     return run
 
 
@@ -73,6 +74,13 @@ def _picture(run: Run) -> bytes | None:
     from planner.report.pareto import pareto_figure, png
 
     return png(pareto_figure(run))
+
+
+def _report(run: Run) -> str:
+    """The page of the run."""
+    from planner.report.html import report_html
+
+    return report_html(run)
 
 
 def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_time_s: float) -> Run:

@@ -1,0 +1,258 @@
+"""What a report of a run says, before it is laid out: question, answer, what was ruled out, how to repeat it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from planner.report import explain, names, verdict
+from planner.report.workload_words import workload_words
+
+if TYPE_CHECKING:
+    from planner.store import Run
+
+HOURS_A_MONTH = 730.0
+MAX_PLANS = 3000  # that an interactive page draws without a delay
+FRONT_ROWS = 40
+EXTRAS = ("slo_confidence", "intervals", "validated")
+KEPT_METRICS = (
+    "gpus",
+    "cost_per_hour",
+    "cost_per_million_output_tokens",
+    "output_tokens_per_s",
+    "requests_per_s",
+    "goodput_rps",
+    "slo_attainment",
+    "ttft_mean_ms",
+    "ttft_p90_ms",
+    "ttft_p99_ms",
+    "tpot_mean_ms",
+    "tpot_p99_ms",
+    "e2e_mean_ms",
+    "e2e_p99_ms",
+    "queue_p90_ms",
+    "seats_mean_utilization",
+    "kv_utilization_mean",
+    "replica_utilization_mean",
+    "prefix_hit_rate",
+    "preemptions",
+)
+_STATIC_REASON = re.compile(r"(\w+) (?:is \S+|has no value), must be (<=|>=|<|>) (\S+)")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why candidates were ruled out: `alone` of the `count` met everything else; None where that is not known."""
+
+    text: str
+    count: int
+    alone: int | None = None
+    example: str = ""
+
+
+def extras(run: Run) -> dict[str, dict[str, Any]]:
+    """By plan id: what the run knows of its certainty (`slo_confidence`, `intervals`, `validated`), where it does."""
+    found: dict[str, dict[str, Any]] = {}
+    sources: list[Iterable[Mapping[str, Any]]] = [run.front_evaluations()]
+    front = run.path / "front.json" if run.path is not None else None
+    if front is not None and front.is_file():
+        # A front that cannot be read says nothing of certainty; the rest of the report stands.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            sources.append(json.loads(front.read_text(encoding="utf-8"))["plans"])
+    for source in sources:
+        for plan in source:
+            given = {name: plan[name] for name in EXTRAS if plan.get(name) is not None}
+            found.setdefault(str(plan["id"]), {}).update(given)
+    return found
+
+
+def interval(given: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
+    """The interval of a metric among a plan's extras, as [low, high] or {low, high}; None: it has none."""
+    intervals = given.get("intervals")
+    value = intervals.get(metric) if isinstance(intervals, Mapping) else None
+    if isinstance(value, Mapping):
+        value = (value.get("low"), value.get("high"))
+    if not isinstance(value, list | tuple) or len(value) < 2:
+        return None
+    low, high = value[0], value[1]
+    if not all(isinstance(end, int | float) and math.isfinite(end) for end in (low, high)):
+        return None
+    return float(low), float(high)
+
+
+def confidence_words(given: Mapping[str, Any]) -> str:
+    """How sure the run is that the plan meets the SLO; empty where it does not say."""
+    value = given.get("slo_confidence")
+    if isinstance(value, Mapping):
+        value = value.get("all", min((v for v in value.values() if isinstance(v, int | float)), default=None))
+    return names.percent(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def validated_words(given: Mapping[str, Any]) -> str:
+    """What the run says of a check beyond the search's own simulation; empty where it says nothing."""
+    value = given.get("validated")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {names.setting(item)}" for key, item in value.items())
+    return "" if value is None else str(value)
+
+
+def headline(run: Run) -> str:
+    """The answer in one sentence."""
+    plan = verdict.recommended(run)
+    if plan is None:
+        return "No plan of this space meets the SLO."
+    parameters, metrics = plan["parameters"], plan["metrics"]
+    gpus, replicas = int(metrics["gpus"]), int(parameters.get("replicas", 1))
+    count = "one replica" if replicas == 1 else f"{replicas} replicas"
+    return (
+        f"{gpus} x {parameters.get('gpu', 'GPU')}: {count} of TP={parameters.get('tensor_parallel_size', 1)}, "
+        f"{names.measure('cost_per_hour', metrics.get('cost_per_hour'))}"
+    )
+
+
+def question(run: Run) -> list[tuple[str, str]]:
+    """What was asked, as (heading, words)."""
+    space = run.space
+    objectives = ", ".join(
+        f"{'most' if sense == 'max' else 'least'} {names.metric_name(metric)}" for metric, sense in run.objectives
+    )
+    limits = ", ".join(names.constraint(*item) for item in run.constraints)
+    rows = [
+        ("Model", str(space.get("model", ""))),
+        ("Workload", workload_words(space.get("workload") or {})),
+        ("SLO and budget", limits or "none"),
+        ("Better means", objectives),
+        ("Candidates", searched(run)),
+    ]
+    return [(heading, words) for heading, words in rows if words]
+
+
+def searched(run: Run) -> str:
+    """How many candidates there were, what became of them, and whether any could have been missed."""
+    total = len(run.evaluations)
+    simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
+    feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
+    exact = "every candidate was simulated or ruled out" if run.exact else "candidates were sampled, not all tried"
+    return (
+        f"{names.number(total)} evaluated, {names.number(simulated)} of them simulated, {names.number(feasible)} "
+        f"feasible, {names.number(len(run.front))} on the front; {exact}"
+    )
+
+
+def costs(plan: verdict.Evaluation) -> list[tuple[str, str]]:
+    """What a plan costs, as (heading, words)."""
+    metrics = plan["metrics"]
+    hour, tokens = metrics.get("cost_per_hour"), metrics.get("cost_per_million_output_tokens")
+    rows = []
+    if hour is not None and not math.isnan(hour):
+        rows += [("An hour", f"${names.money(hour)}"), ("A month of 730 h", f"${hour * HOURS_A_MONTH:,.0f}")]
+    if tokens is not None and not math.isnan(tokens):
+        rows.append(("A million output tokens, at this load", f"${names.money(tokens)}"))
+    return rows
+
+
+def why(run: Run) -> str:
+    """Why the recommended plan is recommended, and what the next step up buys."""
+    plans = [group[0] for group in verdict.distinct(run, verdict.front(run))]
+    text = f"It is {verdict.rule(run)}."
+    if len(plans) > 1:
+        metric = verdict.ttft_metric(run)
+        first, best = plans[0], min(plans, key=lambda plan: _or_inf(plan["metrics"].get(metric)))
+        if best is not first:
+            fastest, ours = (names.measure(metric, plan["metrics"].get(metric)) for plan in (best, first))
+            price = names.measure("cost_per_hour", best["metrics"].get("cost_per_hour"))
+            what = f"{names.plan_label(best['parameters'])} on {best['parameters'].get('gpu')} at {price}"
+            text += (
+                f" The lowest {names.metric_name(metric)} of the front, {fastest} instead of {ours}, is that of {what}."
+            )
+    return text
+
+
+def _or_inf(value: Any) -> float:
+    return math.inf if value is None or math.isnan(value) else float(value)
+
+
+def limit_words(run: Run, plan: verdict.Evaluation) -> str:
+    """What limits a plan, as `planner show` says it."""
+    return explain.limit_sentence(run, plan)
+
+
+def ruled_out(run: Run) -> tuple[list[Reason], list[Reason]]:
+    """Why candidates are not in the answer: (those that were simulated, those that were not), worst first.
+
+    Reasons that differ only in their numbers count together, with one of them as an example.
+    """
+    simulated = [Reason(text, count, alone) for text, count, alone in verdict.binding(run)]
+    groups: dict[str, list[str]] = {}
+    for plan in run.evaluations:
+        if not plan["simulated"]:
+            reason = str(plan["why_not"]).rstrip(".")
+            groups.setdefault(_general(reason), []).append(reason)
+    refused = [
+        Reason(text, len(reasons), None, "" if text in reasons else reasons[0]) for text, reasons in groups.items()
+    ]
+    return simulated, sorted(refused, key=lambda reason: (-reason.count, reason.text))
+
+
+def _general(reason: str) -> str:
+    """A reason without the numbers of the one candidate that it was given for."""
+    parts = reason.split("; ")
+    matches = [_STATIC_REASON.fullmatch(part) for part in parts]
+    if all(matches):
+        return " and ".join(
+            f"{names.metric_name(m[1])} must be {names.OPERATORS[m[2]]} {m[3]}" for m in matches if m is not None
+        )
+    return _NUMBER.sub("#", reason)
+
+
+def space_yaml(run: Run) -> str:
+    """The space as YAML that `planner search` reads."""
+    return yaml.safe_dump(run.space, sort_keys=False, allow_unicode=True, width=100)
+
+
+def file_stem(run: Run) -> str:
+    """The run's name as a file is called that every shell takes as it is."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", run.name).strip("-.") or "space"
+
+
+def versions(run: Run) -> list[tuple[str, str]]:
+    """What the figures depend on: versions, seed, coefficient set."""
+    manifest = run.manifest
+    rows = [(str(name), str(value)) for name, value in (manifest.get("versions") or {}).items()]
+    for name in ("coefficients", "seed", "method", "context"):
+        if manifest.get(name) is not None:
+            rows.append((name, str(manifest[name])))
+    return rows
+
+
+def fidelity_words(run: Run) -> str:
+    """What kind of figures these are."""
+    known = extras(run)
+    spread = (
+        "Intervals and confidence are over simulated seeds, not over what the latency model may get wrong."
+        if any("slo_confidence" in given or "intervals" in given for given in known.values())
+        else "Each plan was simulated with one seed, so no interval is given."
+    )
+    return (
+        f"Every figure is simulated, request by request, with the coefficient set "
+        f"{run.manifest.get('coefficients', 'default')}; none is measured on this deployment. {spread} Measure the "
+        "plan before you rely on it: planner export writes the commands, planner validate compares."
+    )
+
+
+def chosen_plans(run: Run) -> tuple[list[verdict.Evaluation], int]:
+    """The simulated plans that the page shows, the front first, and how many are left out."""
+    front = set(run.front)
+    simulated = [plan for plan in run.evaluations if plan["simulated"]]
+    simulated.sort(key=lambda plan: (plan["id"] not in front, not plan["feasible"], _or_inf(plan["violation"])))
+    return simulated[:MAX_PLANS], max(0, len(simulated) - MAX_PLANS)
