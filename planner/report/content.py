@@ -103,6 +103,8 @@ def validated_words(given: Mapping[str, Any]) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {names.setting(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):  # what measurements do not vouch for
+        return f"no: {'; '.join(map(str, value))}" if value else "yes"
     return "" if value is None else str(value)
 
 
@@ -239,9 +241,9 @@ def fidelity_words(run: Run) -> str:
     """What kind of figures these are."""
     known = extras(run)
     spread = (
-        "Intervals and confidence are over simulated seeds, not over what the latency model may get wrong."
+        "Intervals and confidence come from how far earlier predictions lay from measured runs like these."
         if any("slo_confidence" in given or "intervals" in given for given in known.values())
-        else "Each plan was simulated with one seed, so no interval is given."
+        else "Each plan was simulated once, so no interval is given."
     )
     return (
         f"Every figure is simulated, request by request, with the coefficient set "
