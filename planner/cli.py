@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from sim.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+MOST = 1_000  # workers, or plans to export
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -48,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     args = argparse.Namespace()
+    _tolerate_odd_streams()
     try:
         args = _parser(arguments).parse_args(arguments)
         code = args.command(args)
@@ -71,8 +75,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{where}{what} (--debug shows where)", FAILED)
 
 
+def _tolerate_odd_streams() -> None:
+    """Let a closed output swallow what is printed, and one of few characters show a question mark for the others."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, open as long as we run
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
 def _fail(message: str, code: int) -> int:
-    print(f"planner: {' '.join(message.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it
+        print(f"planner: {' '.join(message.split())}", file=sys.stderr)
     return code
 
 
@@ -99,7 +114,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # to main, rather than end the process with an error
+
+    return Piped(stderr=stderr, highlight=False)
 
 
 # -- search -----------------------------------------------------------------------------------------------------
@@ -129,19 +148,20 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    if not text.isdecimal() or not 1 <= int(text[:20]) <= MOST:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST:,}, got {text[:20]!r}")
     return int(text)
 
 
 def _search(args: argparse.Namespace) -> int:
+    from planner.policy_path import find_policies
     from planner.progress import ProgressDisplay
     from planner.search.session import SearchOptions, search
     from planner.space import load_space
 
     if args.overwrite and args.resume:
         raise InputError("--overwrite", "contradicts --resume; give one of them")
-    _find_policies(args.space.parent)
+    find_policies(args.space.parent, Path.cwd())
     space = load_space(args.space, args.overrides)
     out = args.out or Path("results") / space.name
     options = SearchOptions(out, args.overwrite, args.resume, args.executor, args.workers)
@@ -157,13 +177,6 @@ def _search(args: argparse.Namespace) -> int:
         return _fail(f"interrupted; {len(run.evaluations)} evaluations kept in {out}, --resume goes on", INTERRUPTED)
     every_one_failed = run.evaluations and all(evaluation.get("failed") for evaluation in run.evaluations)
     return FAILED if every_one_failed else DONE
-
-
-def _find_policies(folder: Path) -> None:
-    """Let policies of the user's own (`my_module:MyRouter`) be found beside the file that names them, and here."""
-    for place in (str(Path.cwd()), str(folder.resolve())):
-        if place not in sys.path:
-            sys.path.insert(0, place)
 
 
 def _warn_of_failures(evaluations: Sequence[dict[str, Any]]) -> None:
@@ -186,17 +199,26 @@ def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(args: argparse.Namespace) -> int:
     from planner.plan import load_plan, simulate_plan
-    from planner.store import to_json, write_atomically
+    from planner.policy_path import find_policies
+    from planner.store import check_output, to_json, write_atomically
 
-    _find_policies(args.plan.parent)
+    find_policies(args.plan.parent, Path.cwd())
+    to_output = str(args.json) == "-"
+    for path, option in ((None if to_output else args.json, "--json"), (args.requests, "--requests")):
+        if path is not None:
+            check_output(path, option)
+    if str(args.requests) == "-":
+        raise InputError("--requests", "must be a file; only --json takes - for the output")
+    if args.requests is not None and args.requests == args.json:
+        raise InputError("--requests", f"{args.requests} is where --json writes; give another file")
     plan = load_plan(args.plan, args.overrides)
     result = simulate_plan(plan)
     summary = result.summary()
-    if args.json is not None and str(args.json) != "-":
+    if args.json is not None and not to_output:
         write_atomically(args.json, to_json(summary))
     if args.requests is not None:
         result.requests_csv(args.requests)
-    if str(args.json) == "-":
+    if to_output:
         print(to_json(summary), end="")
     elif not args.quiet:
         from planner.report.console import print_result
@@ -230,8 +252,9 @@ def _plot(args: argparse.Namespace) -> int:
     if out.suffix not in (".png", ".svg"):
         raise InputError("--out", f"must end in .png or .svg, got {out}")
     from planner.report.pareto import pareto_figure, png, svg
-    from planner.store import load_run, write_atomically
+    from planner.store import check_output, load_run, write_atomically
 
+    check_output(out, "--out")
     figure = pareto_figure(load_run(args.results))
     write_atomically(out, svg(figure) if out.suffix == ".svg" else png(figure))
     print(out)

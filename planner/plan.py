@@ -12,6 +12,7 @@ import yaml
 from planner.documents import apply_overrides, check_keys, check_number, describe, load_document
 from planner.goals import Constraint, parse_constraints, request_slo
 from planner.parameters import Parameters, check_parameter, resolve, to_deployment
+from planner.policy_path import find_policies, policy_folder
 from sim.errors import InputError
 from sim.text_files import expanded, is_there
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sim.simulate import Result
     from sim.workload import Workload
 
-KEYS = ("model", "workload", "deployment", "seed", "slo", "prices", "coefficients")
+KEYS = ("model", "workload", "deployment", "seed", "slo", "prices", "coefficients", "policy_folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,14 @@ def parse_plan(document: Mapping[str, Any], folder: Path) -> Plan:
     for key in ("workload", "deployment", "prices"):
         if not isinstance(document.get(key, {}), Mapping):
             raise InputError(key, f"must be a mapping, got {describe(document[key])}")
-    for key in ("model", "coefficients"):
+    for key in ("model", "coefficients", "policy_folder"):
         if not isinstance(document.get(key, ""), str):
             raise InputError(key, f"must be a name or a path, got {describe(document[key])}")
     slo = document.get("slo", [])
     if not isinstance(slo, list):
         raise InputError("slo", f"must be a list of constraints, got {describe(slo)}")
+    if "policy_folder" in document:
+        find_policies(folder / expanded(document["policy_folder"]))
     return Plan(
         model=document["model"],
         workload=dict(document["workload"]),
@@ -98,6 +101,9 @@ def dump_plan(plan: Plan) -> str:
         document["prices"] = {gpu: plan.prices[gpu]}
     if plan.coefficients is not None:
         document["coefficients"] = _anchored_model(plan.coefficients, plan.folder)
+    own_policies = policy_folder(plan.deployment)
+    if own_policies is not None:
+        document["policy_folder"] = str(own_policies)
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -60,12 +62,25 @@ class ProgressDisplay:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
-        elif not self._quiet and self._last is not None:
-            self._print(self._last)
+        with self._unless_nobody_reads():
+            if self._live is not None:
+                self._live.stop()
+            elif not self._quiet and self._last is not None:
+                self._print(self._last)
+
+    @contextmanager
+    def _unless_nobody_reads(self) -> Iterator[None]:
+        """A pipe closed at its other end, or a terminal that has gone, ends the display and not the search."""
+        try:
+            yield
+        except OSError:
+            self._quiet = True
 
     def __call__(self, progress: Progress) -> None:
+        with self._unless_nobody_reads():
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
         self._last = progress
         now = time.monotonic()
         if self._quiet or now - self._shown_at < (1 / REFRESH_PER_S if self._live is not None else LINE_EVERY_S):

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from planner.run_lock import RunLock
 from sim.errors import InputError
+from sim.text_files import is_there
 
 MANIFEST = "run.json"
 EVALUATIONS = "evaluations.jsonl"
@@ -70,27 +72,53 @@ class Run:
 def load_run(path: str | Path) -> Run:
     """The run in directory `path`. Broken evaluation lines (a crash cuts the last one short) are left out.
 
-    Raises InputError if `path` is not a run directory.
+    A search that has not ended, or was killed, has the front of what it evaluated so far. Raises InputError if `path`
+    is not a run directory.
     """
     path = Path(path)
     manifest = read_manifest(path)
-    front: dict[str, Any] = {"plans": [], "exact": False}
-    if (path / FRONT).exists():
-        front = _read_json(path / FRONT)
+    evaluations = read_evaluations(path)
     try:
-        return Run(
+        run = Run(
             name=manifest["name"],
             space=manifest["space"],
             objectives=[(metric, sense) for metric, sense in manifest["objectives"]],
             constraints=[(metric, operator, float(limit)) for metric, operator, limit in manifest["constraints"]],
-            evaluations=read_evaluations(path),
-            front=[plan["id"] for plan in front["plans"]],
-            exact=bool(front["exact"]),
+            evaluations=evaluations,
+            front=[],
+            exact=False,
             manifest=manifest,
             path=path,
         )
+        if (path / FRONT).exists():
+            front = _read_json(path / FRONT)
+            run.front, run.exact = [plan["id"] for plan in front["plans"]], bool(front["exact"])
+        else:
+            run.front = front_ids(evaluations, run.objectives)
     except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(str(path / MANIFEST), f"is not the manifest of a run ({error!r})") from None
+    lost = set(run.front) - run.by_id().keys()
+    if lost:
+        problem = f"lacks {len(lost)} plans of the front, {min(lost)} for one; search again with --resume"
+        raise InputError(str(path / EVALUATIONS), problem)
+    return run
+
+
+def front_ids(evaluations: Iterable[Mapping[str, Any]], objectives: Iterable[tuple[str, str]]) -> list[str]:
+    """Ids of the feasible plans that no other dominates, best first objective first."""
+    from planner.goals import Objective
+    from planner.search.pareto import front_order
+
+    feasible = [evaluation for evaluation in evaluations if evaluation["feasible"]]
+    if not feasible:
+        return []
+    import numpy as np
+
+    goals = [Objective(metric, sense) for metric, sense in objectives]
+    costs = np.array([[goal.cost(e["metrics"]) for goal in goals] for e in feasible], dtype=np.float64)
+    return [feasible[position]["id"] for position in front_order(costs)]
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -125,35 +153,51 @@ def _parse_evaluation(line: str) -> dict[str, Any] | None:
         if evaluation["violation"] is None:
             evaluation["violation"] = math.inf
         evaluation["parameters"].items()
-        evaluation["id"], evaluation["simulated"], evaluation["feasible"], evaluation["why_not"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        hash(evaluation["id"]), evaluation["simulated"], evaluation["feasible"], evaluation["why_not"]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return dict(evaluation)
 
 
 class RunStore:
-    """Writes a run directory: evaluations line by line as they end, everything else at once by rename."""
+    """Writes a run directory: evaluations line by line as they end, everything else at once by rename.
+
+    From `start` until `close` it is the only one that does: a second search in the same directory is refused.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[str] | None = None
+        self._lock = RunLock(path)
 
     def start(self, manifest: Mapping[str, Any], *, keep_evaluations: bool) -> None:
-        """Create the directory and its manifest, so that even a killed run can be resumed."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not keep_evaluations:
-            self._clear()
-        elif (self.path / EVALUATIONS).exists():
-            self._end_last_line()
-        self._file = (self.path / EVALUATIONS).open("a", encoding="utf-8", newline="\n")
-        self.write_manifest(manifest)
+        """Create the directory and its manifest, so that even a killed run can be resumed.
+
+        Raises InputError where the directory cannot be written, or another search writes it.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+            if not keep_evaluations:
+                self._clear()
+            elif (self.path / EVALUATIONS).exists():
+                self._end_last_line()
+                self._forget(FRONT, FRONT_CSV, PICTURE, "report.html")  # of what was evaluated before
+            self._file = (self.path / EVALUATIONS).open("a", encoding="utf-8", newline="\n")
+            self.write_manifest(manifest)
+        except OSError as error:
+            self.close()
+            raise InputError("--out", f"{self.path} cannot be written: {error.strerror or error}") from None
 
     def _clear(self) -> None:
         """Remove what an earlier run left here, and nothing else."""
-        for name in OWN_FILES:
-            (self.path / name).unlink(missing_ok=True)
+        self._forget(*OWN_FILES)
         for plan in (self.path / PLANS).glob("*.yaml"):
             plan.unlink()
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
 
     def _end_last_line(self) -> None:
         """Close a line that a crash cut short, lest the next evaluation be glued to it."""
@@ -190,18 +234,21 @@ class RunStore:
         write_atomically(self.path / MANIFEST, to_json(manifest))
 
     def close(self) -> None:
-        """Close what is open; the evaluations written so far stay."""
+        """Close what is open, and let others write here; the evaluations written so far stay."""
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._lock.release()
 
 
 def claim_directory(path: Path, *, overwrite: bool, resume: bool) -> None:
     """Raise InputError unless a search may write to `path`: it is new or empty, or a run that may be replaced."""
-    if not path.exists():
+    if not is_there(path):
         return
     if not path.is_dir():
         raise InputError("--out", f"{path} is a file; give a directory")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError("--out", f"{path} cannot be written: permission denied")
     if not any(path.iterdir()):
         return
     if not (path / MANIFEST).is_file() and not (path / EVALUATIONS).is_file():
@@ -274,7 +321,15 @@ def _finite(value: Any) -> Any:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Put `content` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    """Put `content` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
+
+    A link stays one: the file that it leads to is replaced. What is no file, as a pipe or a device, is written to.
+    """
+    path = Path(os.path.realpath(path)) if path.is_symlink() and not _is_device(path) else path
+    if _is_device(path):
+        with path.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -286,10 +341,28 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _is_device(path: Path) -> bool:
+    """Whether `path` is written to in place: a pipe, a device, or what /dev/stdout leads to, a file included."""
+    return path.exists() and (not path.is_file() or path.absolute().is_relative_to("/dev"))
+
+
+def check_output(path: Path, option: str) -> None:
+    """Raise InputError on `option` unless `path` can be written: what takes long must not find out at its end."""
+    problem = None
+    if not path.name or path.is_dir():
+        problem = "is a directory; give a file"
+    elif not path.parent.is_dir():
+        problem = f"cannot be written: {path.parent} is no directory"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        problem = "cannot be written: permission denied"
+    if problem is not None:
+        raise InputError(option, f"{path} {problem}")
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(str(path), f"cannot be read as JSON: {error}") from None
     if not isinstance(document, dict):
         raise InputError(str(path), "must hold a JSON object")

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from planner.store import RunStore
+
 SMALL: dict[str, Any] = {
     "name": "small",
     "model": "meta-llama/Llama-3.1-8B-Instruct",
@@ -253,6 +255,60 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def test_two_searches_never_write_one_directory_at_a_time(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "run")
+    store.start({"name": "first"}, keep_evaluations=False)
+    space = write(tmp_path, SMALL)
+    for option in ("--overwrite", "--resume"):
+        refused = planner("search", space, "--out", "run", option, "--executor", "serial", cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "another search" in refused.stderr or "--resume" in refused.stderr
+    assert json.loads((tmp_path / "run/run.json").read_text()) == {"name": "first"}
+    store.close()
+    options = ("--out", "run", "--overwrite", "--executor", "serial", "--quiet")
+    assert planner("search", space, *options, cwd=tmp_path).returncode == 0
+
+
+def test_what_was_found_under_other_prices_is_not_taken_over(tmp_path: Path) -> None:
+    space = write(tmp_path, SMALL)
+    assert planner("search", space, "--quiet", cwd=tmp_path).returncode == 0
+    cheaper = ("--set", "prices.L4=0.01", "--resume", "--quiet")
+    assert planner("search", space, *cheaper, cwd=tmp_path).returncode == 0
+    evaluations = (tmp_path / "results/small/evaluations.jsonl").read_text().splitlines()
+    prices = {
+        e["metrics"]["cost_per_hour"] / e["metrics"]["gpus"]
+        for e in map(json.loads, evaluations)
+        if e["parameters"]["gpu"] == "L4"
+    }
+    assert prices == {0.01}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("simulate", "PLAN", "--json", "absent/x.json"), "--json"),
+        (("simulate", "PLAN", "--json", "."), "--json"),
+        (("simulate", "PLAN", "--requests", "absent/x.csv"), "--requests"),
+        (("simulate", "PLAN", "--requests", "x", "--json", "x"), "--requests"),
+        (("search", "SPACE", "--out", "file/run"), "--out"),
+        (("search", "SPACE", "--out", "x" * 300), "--out"),
+        (("search", "SPACE", "--workers", "9" * 5_000), "--workers"),
+        (("plot", "RUN", "--out", "absent/x.png"), "--out"),
+        (("export", "RUN", "--out", "file/x"), "--out"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_anything_is_simulated(
+    done: Path, tmp_path: Path, arguments: tuple[str, ...], option: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    places = {"PLAN": next((done / "plans").iterdir()), "SPACE": write(tmp_path, SMALL), "RUN": done}
+    result = planner(*(places.get(argument, argument) for argument in arguments), cwd=tmp_path)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert option in result.stderr
+    assert not result.stdout
+
+
 @pytest.mark.parametrize(("changes", "field"), BAD, ids=[f"{i}-{field}" for i, (_, field) in enumerate(BAD)])
 def test_bad_input_is_one_line_with_file_and_field_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], field: str
@@ -345,6 +401,26 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     process.wait(30)
 
 
+def test_a_search_whose_reader_goes_away_still_ends(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m planner.cli search {write(tmp_path, SMALL)} --out run --executor serial"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    subprocess.run(f"{command} 2>&1 | true", shell=True, cwd=tmp_path, env=environment, timeout=120, check=True)
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "done"
+    shown = subprocess.run(
+        f"set -o pipefail; {sys.executable} -m planner.cli show run | true",
+        shell=True, executable="/bin/bash", cwd=tmp_path, env=environment, timeout=60, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0
+
+
+def test_a_closed_output_and_one_of_ascii_only_are_no_error(done: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), "PYTHONIOENCODING": "ascii"}
+    for redirection in ("", ">&-"):
+        command = f"{sys.executable} -m planner.cli show {done} {redirection}"
+        result = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, timeout=60)
+        assert (result.returncode, result.stderr) == (0, b"")
+
+
 def test_a_terminal_shows_evaluations_rate_feasible_front_and_time_left() -> None:
     import io
 
@@ -384,3 +460,16 @@ def test_a_users_router_beside_the_space_is_found_by_serial_and_ray_alike(tmp_pa
         assert result.returncode == 0, result.stderr
         assert json.loads((tmp_path / executor / "run.json").read_text())["evaluations"] == 2
     assert contents(tmp_path / "serial") == contents(tmp_path / "ray")
+    for plan in (tmp_path / "serial" / "plans").iterdir():  # the module lies neither beside it nor here
+        again = planner("simulate", plan, "--quiet", cwd=elsewhere)
+        assert again.returncode == 0, again.stderr
+
+
+def test_a_users_file_named_as_a_library_takes_nobodys_place(tmp_path: Path) -> None:
+    for name in ("rich", "pydantic", "csv"):
+        (tmp_path / f"{name}.py").write_text("raise SystemError('imported')\n")
+    main = "import sys; from planner.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-P", "-c", main, "search", str(write(tmp_path, SMALL)), "--executor", "serial"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr

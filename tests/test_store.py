@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def test_evaluations_survive_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> 
     with (tmp_path / "evaluations.jsonl").open("a") as file:
         file.write('{"id": "plan3", "para')
     assert [e["id"] for e in read_evaluations(tmp_path)] == ["plan1", "plan2"]
+    store.close()  # a process that ends lets go of its lock
     resumed = RunStore(tmp_path)
     resumed.start(MANIFEST, keep_evaluations=True)
     resumed.append([evaluation(4)])
@@ -127,14 +129,39 @@ def test_an_evaluation_is_readable_as_soon_as_it_is_appended(tmp_path: Path) -> 
     store = RunStore(tmp_path)
     store.start(MANIFEST, keep_evaluations=False)
     store.append([evaluation(1)])
-    assert [e["id"] for e in load_run(tmp_path).evaluations] == ["plan1"]
-    assert load_run(tmp_path).front == []
+    run = load_run(tmp_path)
+    assert [e["id"] for e in run.evaluations] == ["plan1"]
+    assert (run.front, run.exact) == (["plan1"], False)  # of what there is so far
+
+
+def test_a_front_whose_evaluations_are_lost_is_refused_in_one_line(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.start(MANIFEST, keep_evaluations=False)
+    store.finish(run_of([evaluation(1)], ["plan1"]), {"plan1": "a: 1\n"})
+    (tmp_path / "evaluations.jsonl").write_text("")
+    with pytest.raises(InputError, match="lacks 1 plans of the front"):
+        load_run(tmp_path)
+
+
+def test_a_link_stays_a_link_and_a_device_a_device(tmp_path: Path) -> None:
+    target, link, pipe = tmp_path / "target", tmp_path / "link", tmp_path / "pipe"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "sent")
+    assert os.read(reader, 9) == b"sent"
+    assert pipe.is_fifo()
 
 
 def test_a_new_run_takes_away_what_the_old_one_left_and_nothing_else(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.start(MANIFEST, keep_evaluations=False)
     store.finish(run_of([evaluation(1)], ["plan1"]), {"plan1": "a: 1\n"}, b"png")
+    store.close()
     (tmp_path / "notes.txt").write_text("mine")
     RunStore(tmp_path).start(MANIFEST, keep_evaluations=False)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [

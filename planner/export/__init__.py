@@ -53,7 +53,10 @@ def export_plans(run_dir: str | Path, top_k: int, out_dir: str | Path, target: s
             refusals.append(error)
             continue
         folder = Path(out_dir) / f"{rank}-{plan.id}"
-        _write(folder, files)
+        try:
+            _write(folder, files)
+        except OSError as error:
+            raise InputError("--out", f"{folder} cannot be written: {error.strerror or error}") from None
         folders.append(folder)
     if refusals:
         first = refusals[0]
@@ -94,7 +97,7 @@ def _read(run_dir: Path, run_name: str, evaluation: Mapping[str, Any]) -> Simula
 
     path = run_dir / PLANS / f"{evaluation['id']}.yaml"
     if not path.is_file():
-        raise InputError(str(path), "is missing from the run directory")
+        raise InputError(str(path), "is missing from the run directory; search again with --resume")
     text = path.read_text(encoding="utf-8")
     plan = parse_plan(parse_yaml(text), path.parent)
     return SimulatedPlan(evaluation["id"], 0, run_name, plan, evaluation["metrics"], text)

@@ -43,7 +43,10 @@ def print_front(console: Console, run: Run) -> None:
 def summary_line(run: Run) -> str:
     """Counts, exactness and time of a run on one line."""
     feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
-    exact = "exact (every candidate simulated or ruled out)" if run.exact else "not exact (candidates sampled)"
+    unfinished = {"running": "the search has not ended", "interrupted": "the search was interrupted"}
+    sampled = "some simulations failed" if run.manifest.get("failed") else "candidates sampled"
+    why_not = unfinished.get(run.manifest.get("status", ""), sampled)
+    exact = "exact (every candidate simulated or ruled out)" if run.exact else f"not exact ({why_not})"
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
     simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)

@@ -16,9 +16,9 @@ from planner.goals import STATIC_METRICS, judge
 from planner.interrupts import Interrupts
 from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
-from planner.search.pareto import front_order
 from planner.search.twins import Twins
 from planner.space import DEFAULT_BUDGET, Space
+from planner.store import front_ids
 
 Evaluation = dict[str, Any]
 
@@ -87,10 +87,11 @@ class Search:
         self._evaluator = evaluator
         self._executor = executor
         self._keeper = keeper
-        self._known = known or {}
         self._show = show
         self._interrupts = interrupts or Interrupts()
         self._identity = Identity(space, evaluator)
+        # What an earlier run found under other prices, or another SLO to count goodput by, is not known of this one.
+        self._known = {p: e for p, e in (known or {}).items() if p == self._identity.of_parameters(e["parameters"])}
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
         self._twins = twins or Twins()
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
@@ -255,7 +256,11 @@ class Identity:
     def of(self, choice: Choice) -> tuple[str, Parameters]:
         """(id, canonical parameters) of a combination."""
         parameters = canonical(self._space.parameters(choice))
-        return content_id(self._context, parameters), parameters
+        return self.of_parameters(parameters), parameters
+
+    def of_parameters(self, parameters: Parameters) -> str:
+        """The id of the plan with these canonical parameters."""
+        return content_id(self._context, parameters)
 
 
 def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
@@ -299,11 +304,7 @@ def count_plans(space: Space, identity: Identity, evaluator: Evaluator, enough: 
 
 def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
     """Ids of the feasible plans that no other dominates, best first objective first."""
-    feasible = [evaluation for evaluation in evaluations if evaluation["feasible"]]
-    if not feasible:
-        return []
-    costs = np.array([[o.cost(e["metrics"]) for o in space.objectives] for e in feasible], dtype=np.float64)
-    return [feasible[position]["id"] for position in front_order(costs)]
+    return front_ids(evaluations, [(objective.metric, objective.sense) for objective in space.objectives])
 
 
 def _is_ruled_out(evaluation: Evaluation) -> bool:

@@ -7,6 +7,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
     manifest = _manifest(space, evaluator)
     known = _known(options, manifest["context"]) if options.resume else {}
     store = RunStore(options.out)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, closing(store):
         store.start(manifest, keep_evaluations=bool(known))
         executor = make_executor(options.executor or space.executor, evaluator, options.workers)
         try:
@@ -58,7 +59,6 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
-            store.close()
         run = _run(space, options.out, manifest, found, time.monotonic() - started)
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
