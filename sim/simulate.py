@@ -80,6 +80,8 @@ def simulate(
     gc.disable()  # nothing that a run makes needs the cycle collector, and it costs a fifth of the time
     try:
         cluster.run(workload)
+        for replica in replicas:
+            replica.close(workload.time_limit_ps)
     finally:
         if collecting:
             gc.enable()

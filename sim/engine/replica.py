@@ -166,6 +166,11 @@ class Replica:
         if self._leave_ps < until_ps:
             self._leave()
 
+    def close(self, at_ps: int) -> None:
+        """The simulation ends at `at_ps`: what a run of decodes has done by then counts."""
+        if self._run_steps:
+            self._commit_run(self._steps_by(at_ps))
+
     @property
     def due_ps(self) -> int:
         """When something happens next if nothing is queued before: a boundary, or the finishing leave."""
