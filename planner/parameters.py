@@ -16,11 +16,15 @@ from sim.catalog.model import KV_DTYPE_BYTES
 from sim.deployment import Deployment, PolicySpec
 from sim.errors import InputError
 
-POLICIES = ("scheduling", "preemption", "routing", "admission")
+POLICIES = ("scheduling", "preemption", "routing", "admission", "flow_control")
 GATEWAYS = ("none", "llm-d")
 
 # Policies that never look at a replica's state, so that how stale a snapshot is cannot matter to them.
-_BLIND = {"routing": ("round-robin", "random"), "admission": ("always-admit", "token-bucket")}
+_BLIND = {
+    "routing": ("round-robin", "random"),
+    "admission": ("always-admit", "token-bucket"),
+    "flow_control": ("none",),
+}
 
 Parameters = dict[str, Any]
 
@@ -66,14 +70,14 @@ def _word(value: Any, field: str, optional: bool = False) -> str | None:
 
 def _policy(value: Any, field: str, kind: str) -> str | dict[str, Any]:
     """A policy as its name, or a dict of `name` and those parameters that differ from its defaults."""
-    from sim.cluster import check_policy, make_policy
+    from sim.cluster import check_policy, policy_defaults
 
     spec = policy_spec(value, field)
     check_policy(kind, spec, field)
     if not spec.parameters:
         return spec.name
-    plain = make_policy(kind, PolicySpec(spec.name), field) if ":" not in spec.name else None
-    own = {key: item for key, item in spec.parameters.items() if plain is None or getattr(plain, key, None) != item}
+    defaults = policy_defaults(kind, spec.name)
+    own = {key: item for key, item in spec.parameters.items() if key not in defaults or defaults[key] != item}
     return {"name": spec.name, **own} if own else spec.name
 
 
@@ -114,6 +118,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "preemption": partial(_policy, kind="preemption"),
     "routing": partial(_policy, kind="routing"),
     "admission": partial(_policy, kind="admission"),
+    "flow_control": partial(_policy, kind="flow_control"),
     "gateway": partial(_one_of, allowed=GATEWAYS),
     "snapshot_interval_ms": partial(_real, minimum=0),
 }

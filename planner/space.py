@@ -241,20 +241,25 @@ def _distinct(options: list[Any], field: str) -> tuple[Any, ...]:
 def _expand_policy(item: Any, field: str) -> list[Any]:
     """The policies that one entry stands for: each combination of its parameters' choices."""
     spec = policy_spec(item, field)
+    return [{"name": spec.name, **parameters} for parameters in _combinations(spec.parameters, field)]
+
+
+def _combinations(parameters: Mapping[str, Any], field: str) -> list[dict[str, Any]]:
+    """Each combination of the choices in a mapping, those of mappings inside it included."""
     axes = []
-    for key, value in spec.parameters.items():
+    for key, value in parameters.items():
         path = f"{field}.{key}"
         if isinstance(value, list):
             if not value:
                 raise InputError(path, "is an empty list; give at least one value")
             axes.append(list(_distinct(value, path)))
-        elif isinstance(value, Mapping) and {"min", "max"} <= set(value):
-            axes.append(_parse_range(value, path))
+        elif isinstance(value, Mapping):
+            axes.append(_parse_range(value, path) if {"min", "max"} <= set(value) else _combinations(value, path))
         else:
             axes.append([value])
     if math.prod(len(axis) for axis in axes) > MAX_OPTIONS:
         raise InputError(field, f"stands for more than {MAX_OPTIONS:,} policies")
-    return [{"name": spec.name, **dict(zip(spec.parameters, c, strict=True))} for c in itertools.product(*axes)]
+    return [dict(zip(parameters, choice, strict=True)) for choice in itertools.product(*axes)]
 
 
 def _parse_range(given: Mapping[str, Any], field: str) -> list[int | float]:

@@ -41,6 +41,7 @@ class Deployment:
     preemption: PolicySpec = PolicySpec("fcfs")
     routing: PolicySpec = PolicySpec("round-robin")
     admission: PolicySpec = PolicySpec("always-admit")
+    flow_control: PolicySpec = PolicySpec("none")
     gateway: str = "none"  # none | llm-d
     snapshot_interval_ms: float = 50.0  # 0: live
 

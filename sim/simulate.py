@@ -67,6 +67,8 @@ def simulate(
     routing.random = policy_random(seed, "routing")
     admission = make_policy("admission", deployment.admission, "deployment.admission")
     admission.random = policy_random(seed, "admission")
+    flow_control = make_policy("flow_control", deployment.flow_control, "deployment.flow_control")
+    flow_control.random = policy_random(seed, "flow_control")
     cluster = Cluster(
         table,
         replicas,
@@ -75,6 +77,7 @@ def simulate(
         admission,
         round(deployment.snapshot_interval_ms * PS_PER_MS),
         deployment.block_size,
+        flow_control,
     )
     collecting = gc.isenabled()
     gc.disable()  # nothing that a run makes needs the cycle collector, and it costs a fifth of the time

@@ -1,18 +1,30 @@
-"""A naive cluster over stepping oracles: one event after the other, every scrape taken, nothing skipped."""
+"""A naive cluster over stepping oracles: one event after the other, every scrape and cycle taken, nothing skipped."""
 
 from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
 
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, RequestView, RoutingPolicy
+from sim.cluster.flow_control import FlowControlPolicy
+from sim.cluster.policies import AdmissionPolicy, ReplicaView, ReplicaViews, RequestView, RoutingPolicy
 from sim.engine.requests import RequestTable
 from sim.latency import RequestOverhead
 from sim.workload import Workload
 from tests.oracle import UNSET, OracleReplica, OracleRequest
 
 # What happens first of what happens at the same time.
-SCRAPE, ARRIVE, QUEUE, BOUNDARY = range(4)
+SCRAPE, EXPIRE, CYCLE, ARRIVE, QUEUE, BOUNDARY = range(6)
+
+
+@dataclass
+class Waiting:
+    """A request that flow control holds back."""
+
+    index: int
+    priority: int
+    flow: str
+    key: float
+    number: int
 
 
 @dataclass
@@ -25,18 +37,30 @@ class OracleCluster:
     interval_ps: int
     block_size: int
     requests: list[OracleRequest]
+    flow_control: FlowControlPolicy | None = None
 
     shed: set[int] = field(default_factory=set)
+    expired: set[int] = field(default_factory=set)
     arrived_ps: dict[int, int] = field(default_factory=dict)
     routed_to: dict[int, int] = field(default_factory=dict)
     queued: set[int] = field(default_factory=set)
+    events: list[tuple[int, int, int, int]] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    flows: dict[int, list[str]] = field(default_factory=dict)  # of each priority, as they came
+    last_flow: dict[int, str] = field(default_factory=dict)
+    held: int = 0  # requests ever held back
+    cycles: int = 0  # by the clock
 
     def run(self) -> None:
-        workload = self.workload
-        table = RequestTable(workload)  # for the views only
+        workload, events = self.workload, self.events
+        self.table = RequestTable(workload)  # for the views only
+        self.views = ReplicaViews(
+            [
+                ReplicaView(num_blocks=replica.num_blocks, block_size=self.block_size, look_up=self.look_up(replica))
+                for replica in self.replicas
+            ]
+        )
         limit = workload.time_limit_ps or 1 << 60
-        views = [ReplicaView(num_blocks=r.num_blocks, block_size=self.block_size) for r in self.replicas]
-        events: list[tuple[int, int, int, int]] = []
         self.next_user = len(workload)
         if workload.users:
             self.next_user = min(workload.users, len(workload))
@@ -48,23 +72,32 @@ class OracleCluster:
                 heapq.heappush(events, (arrival, ARRIVE, index, 0))
         if self.interval_ps:
             heapq.heappush(events, (0, SCRAPE, 0, 0))
+        if self.flow_control:
+            heapq.heappush(events, (self.flow_control.cycle_ps, CYCLE, 0, 0))
         while True:
             boundaries = [r.next_boundary_ps() for r in self.replicas]
             boundary = min(1 << 60 if at is None else at for at in boundaries)
-            work_left = boundary < 1 << 60 or any(kind != SCRAPE for _, kind, _, _ in events)
-            if not work_left:
+            coming = any(kind in (ARRIVE, QUEUE) for _, kind, _, _ in events)
+            if boundary == 1 << 60 and not coming and not self.waiting:
                 return
             if events and (events[0][0], events[0][1]) <= (boundary, BOUNDARY):
                 now, kind, index, chosen = heapq.heappop(events)
                 if now > limit:
                     return
+                self.views.now_ps = now
                 if kind == SCRAPE:
-                    self.scrape(views)
-                    if not workload.users and not any(kind == ARRIVE for _, kind, _, _ in events):
-                        continue  # nobody will look
-                    heapq.heappush(events, (now + self.interval_ps, SCRAPE, 0, 0))
+                    self.scrape()
+                    asked = any(kind == ARRIVE for _, kind, _, _ in events) or self.waiting
+                    if workload.users or asked:
+                        heapq.heappush(events, (now + self.interval_ps, SCRAPE, 0, 0))
+                elif kind == EXPIRE:
+                    self.expire(now, index)
+                elif kind == CYCLE:
+                    self.cycles += 1
+                    self.cycle(now)
+                    heapq.heappush(events, (now + self.flow_control.cycle_ps, CYCLE, 0, 0))
                 elif kind == ARRIVE:
-                    self.arrive(now, index, table, views, events)
+                    self.arrive(now, index)
                 else:
                     self.replicas[chosen].enqueue(index, self.requests[index])
                     self.queued.add(index)
@@ -75,53 +108,114 @@ class OracleCluster:
                 for replica in self.replicas:
                     replica.advance(boundary + 1)
                 for _ in range(self.finished() - before):
-                    self.next_of_user(boundary, events)
+                    self.next_of_user(boundary)
+
+    def look_up(self, replica: OracleReplica):
+        def cached_tokens(index: int) -> int:
+            if not replica.enable_prefix_caching:
+                return 0
+            request = self.requests[index]
+            return len(replica.look_up(request, (request.prompt_tokens - 1) // self.block_size)) * self.block_size
+
+        return cached_tokens
 
     def finished(self) -> int:
         return sum(request.finish_ps != UNSET for request in self.requests)
 
-    def next_of_user(self, now: int, events: list[tuple[int, int, int, int]]) -> None:
+    def next_of_user(self, now: int) -> None:
         if self.workload.users and self.next_user < len(self.workload):
-            at = now + max(1, self.overhead.last_token_ps + self.workload.think_time_ps)
-            heapq.heappush(events, (at, ARRIVE, self.next_user, 0))
+            at = now + self.overhead.last_token_ps + self.workload.think_time_ps
+            heapq.heappush(self.events, (at, ARRIVE, self.next_user, 0))
             self.next_user += 1
 
-    def scrape(self, views: list[ReplicaView]) -> None:
-        queued = [0] * len(views)
+    def scrape(self) -> None:
+        self.views.scrapes += 1
+        self.views.scraped_ps = self.views.now_ps
+        queued = [0] * len(self.views)
         for index, chosen in self.routed_to.items():
             queued[chosen] += index in self.queued
-        for number, (view, replica) in enumerate(zip(views, self.replicas, strict=True)):
+        for number, (view, replica) in enumerate(zip(self.views, self.replicas, strict=True)):
             view.waiting = replica.num_waiting
             view.running = replica.num_running
             view.kv_usage = replica.used_blocks / replica.num_blocks
             view.unseen = view.routed - queued[number]
 
-    def arrive(
-        self,
-        now: int,
-        index: int,
-        table: RequestTable,
-        views: list[ReplicaView],
-        events: list[tuple[int, int, int, int]],
-    ) -> None:
+    def look(self) -> None:
+        """What a router knows when it is asked: its own counts, and all the rest where scrapes are live."""
+        if not self.interval_ps:
+            self.scrape()
+        for number, view in enumerate(self.views):
+            open_ = [i for i, chosen in self.routed_to.items() if chosen == number]
+            open_ = [i for i in open_ if self.requests[i].finish_ps == UNSET]
+            view.in_flight = len(open_)
+            view.in_flight_tokens = sum(self.requests[i].prompt_tokens for i in open_)
+
+    def arrive(self, now: int, index: int) -> None:
         self.arrived_ps[index] = now
+        self.table.arrival_ps[index] = now
         request = self.requests[index]
         replica = self.replicas[0]
         tokens = request.prompt_tokens + request.output_tokens
         if tokens > replica.max_model_len or tokens - 1 > replica.num_blocks * self.block_size:
             request.rejected = True
-            self.next_of_user(now, events)
+            self.next_of_user(now)
             return
-        if not self.interval_ps:
-            self.scrape(views)
-        for number, view in enumerate(views):
-            done = [i for i, r in enumerate(self.requests) if r.finish_ps != UNSET and self.routed_to[i] == number]
-            view.in_flight = view.routed - len(done)
-        seen = RequestView(table, index)
-        if not self.admission.admit(seen, views, now / 1e12):
+        self.look()
+        seen = RequestView(self.table, index)
+        full = False
+        if self.flow_control:
+            full = sum(w.priority == seen.priority for w in self.waiting) >= self.flow_control.max_requests
+        if not self.admission.admit(seen, self.views, now / 1e12) or full:
             self.shed.add(index)
-            self.next_of_user(now, events)
-            return
+            self.next_of_user(now)
+        elif self.flow_control:
+            self.hold(now, seen)
+            self.cycle(now)
+        else:
+            self.send(now, index)
+
+    def hold(self, now: int, request: RequestView) -> None:
+        policy = self.flow_control
+        self.held += 1
+        flows = self.flows.setdefault(request.priority, [])
+        if request.tenant not in flows:
+            flows.append(request.tenant)
+        key = policy.order.key(request, policy.ttl_ps)
+        self.waiting.append(Waiting(request.index, request.priority, request.tenant, key, self.held))
+        heapq.heappush(self.events, (now + policy.ttl_ps, EXPIRE, request.index, 0))
+
+    def expire(self, now: int, index: int) -> None:
+        for held in self.waiting:
+            if held.index == index:
+                self.waiting.remove(held)
+                self.expired.add(index)
+                self.next_of_user(now)
+                return
+
+    def cycle(self, now: int) -> None:
+        self.look()
+        policy = self.flow_control
+        priorities = sorted(set(self.workload.priority.tolist()))
+        saturation = policy.saturation.saturation(self.views)
+        for band, priority in enumerate(priorities):
+            every = policy.opens_every(band, len(priorities), saturation)
+            if every == 0 or (self.cycles + self.held) % every:
+                return
+            heads: dict[str, tuple[float, int]] = {}
+            for held in self.waiting:
+                if held.priority == priority:
+                    heads[held.flow] = min(heads.get(held.flow, (held.key, held.number)), (held.key, held.number))
+            if heads:
+                flow = policy.fair.choose(self.flows[priority], heads, self.last_flow.get(priority))
+                self.last_flow[priority] = flow
+                (chosen,) = [held for held in self.waiting if held.number == heads[flow][1]]
+                self.waiting.remove(chosen)
+                self.send(now, chosen.index)
+                return
+
+    def send(self, now: int, index: int) -> None:
+        views, request = self.views, self.requests[index]
+        seen = RequestView(self.table, index)
         chosen = self.routing.route(seen, views, now / 1e12) if len(views) > 1 else 0
         self.routed_to[index] = chosen
         views[chosen].routed += 1
@@ -129,4 +223,4 @@ class OracleCluster:
         overhead = self.overhead
         per_token = overhead.before_queue_ps_per_token * request.prompt_tokens
         request.queue_ps = now + overhead.gateway_ps + overhead.before_queue_ps + per_token
-        heapq.heappush(events, (request.queue_ps, QUEUE, index, chosen))
+        heapq.heappush(self.events, (request.queue_ps, QUEUE, index, chosen))

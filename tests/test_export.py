@@ -92,7 +92,7 @@ def test_exported_flags_read_back_to_the_simulated_parameters(values: dict, sche
     found = parse_serve_command(serve_script(plan))
     expected = {**plan.deployment, "max_model_len": plan.max_model_len, "model": "meta-llama/Llama-2-70b-hf"}
     assert found == {name: expected[name] for name in found}
-    not_of_the_engine = {"gpu", "routing", "admission", "gateway", "snapshot_interval_ms"}
+    not_of_the_engine = {"gpu", "routing", "admission", "flow_control", "gateway", "snapshot_interval_ms"}
     assert set(found) == set(expected) - not_of_the_engine
 
 

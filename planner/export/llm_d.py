@@ -63,6 +63,8 @@ class LlmDExporter(Exporter):
 
 def endpoint_picker_config(plan: SimulatedPlan) -> dict[str, Any]:
     """The router's configuration. Raises InputError where llm-d has no such policy."""
+    if plan.policy("flow_control") != "none":
+        raise plan.refuse("flow_control", "is not exported; simulated flow control is for comparing policies")
     plugins, profile = _routing(plan)
     config: dict[str, Any] = {
         "apiVersion": "llm-d.ai/v1alpha1",
@@ -90,6 +92,9 @@ def _routing(plan: SimulatedPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
         if plan.deployment["snapshot_interval_ms"] == 0 and not one:
             raise plan.refuse("snapshot_interval_ms", "0 (a live view) exists in the simulator only; llm-d scrapes")
         given = plan.policy_parameters("routing")
+        for name in given:
+            if name not in _SCORERS:
+                raise plan.refuse(f"routing.{name}", "is not exported; queue, kv and prefix are")
         weights = {name: float(given.get(name, default)) for name, (_, default) in _SCORERS.items()}
         plugins = [{"type": "approx-prefix-cache-producer"}] if weights["prefix"] else []
         used = [(_SCORERS[name][0], weight) for name, weight in weights.items() if weight]

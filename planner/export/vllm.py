@@ -55,6 +55,8 @@ def router(plan: SimulatedPlan) -> str:
     if admission != "always-admit":
         hint = "; the target llm-d has it" if admission == "probabilistic" else ""
         raise plan.refuse("admission", f"{admission} has no counterpart in vLLM, which admits every request{hint}")
+    if plan.policy("flow_control") != "none":
+        raise plan.refuse("flow_control", "vLLM has none: it queues what it is sent")
     if int(plan.deployment["replicas"]) == 1:
         return ""
     if routing in METHODS:

@@ -1,14 +1,18 @@
-"""Many replicas on one clock: admission, routing, snapshots. Policies are small classes that a user can bring too."""
+"""Many replicas on one clock: admission, flow control, routing, snapshots. Policies are small classes."""
 
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, RequestView, RoutingPolicy
-from sim.cluster.registry import check_policy, make_policy, policy_names
+from sim.cluster.flow_control import FlowControlPolicy
+from sim.cluster.policies import AdmissionPolicy, ReplicaView, ReplicaViews, RequestView, RoutingPolicy
+from sim.cluster.registry import check_policy, make_policy, policy_defaults, policy_names
 
 __all__ = [
     "AdmissionPolicy",
+    "FlowControlPolicy",
     "ReplicaView",
+    "ReplicaViews",
     "RequestView",
     "RoutingPolicy",
     "check_policy",
     "make_policy",
+    "policy_defaults",
     "policy_names",
 ]

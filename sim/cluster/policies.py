@@ -1,8 +1,8 @@
-"""What routing and admission policies are, and what they may know. Subclass one to bring your own."""
+"""What routing, admission and flow-control policies are, and what they may know. Subclass one to bring your own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
@@ -31,12 +31,35 @@ class RequestView:
 
     @property
     def priority(self) -> int:
-        """Lower is more urgent, as in vLLM."""
+        """Lower is more urgent, as in vLLM; llm-d's priority with the sign turned."""
         return 0 if self._table.priority is None else self._table.priority[self.index]
+
+    @property
+    def sheddable(self) -> bool:
+        """Whether llm-d would refuse it under pressure: its priority there is negative."""
+        return self._table.priority is not None and self._table.priority[self.index] > 0
 
     @property
     def slo_class(self) -> str:
         return self._table.class_name(self.index)
+
+    @property
+    def tenant(self) -> str:
+        """Whose request it is; empty where the workload names no tenants."""
+        return self._table.tenant_name(self.index)
+
+    @property
+    def arrival_ps(self) -> int:
+        return self._table.arrival_ps[self.index]
+
+    @property
+    def session(self) -> str | None:
+        """What a session-affine router tells clients apart by: the session, else the tenant, else nothing."""
+        return self._table.session_name(self.index)
+
+
+def _nothing_cached(index: int) -> int:
+    return 0
 
 
 @dataclass(slots=True)
@@ -47,15 +70,31 @@ class ReplicaView:
     running: int = 0  # requests with a seat
     kv_usage: float = 0.0  # share of the KV blocks held, 0 to 1
     in_flight: int = 0  # requests routed there and not finished: the router's own count, live
+    in_flight_tokens: int = 0  # their prompt tokens, live
     routed: int = 0  # requests ever routed there
     unseen: int = 0  # of them not yet in its queue at the last scrape
     num_blocks: int = 0  # KV blocks that it has
     block_size: int = 16
+    look_up: Callable[[int], int] = field(default=_nothing_cached, repr=False, compare=False)
+
+    def cached_tokens(self, request: RequestView) -> int:
+        """Leading prompt tokens that the replica's prefix cache holds now: what a router knows from KV events."""
+        return self.look_up(request.index)
+
+
+class ReplicaViews(list[ReplicaView]):
+    """The replicas, with the time: `now_ps`, `scraped_ps` of the last scrape, and how many there were."""
+
+    def __init__(self, views: Sequence[ReplicaView] = ()) -> None:
+        super().__init__(views)
+        self.now_ps = 0
+        self.scraped_ps = 0
+        self.scrapes = 0  # policies may keep what follows from the scraped values until it changes
 
 
 @dataclass(slots=True)
 class Policy:
-    """Common to routing and admission policies. `random` is a stream of the policy's own.
+    """Common to all policies of the gateway. `random` is a stream of the policy's own.
 
     `reads_replicas` says whether it looks at `ReplicaView`s at all; a cluster whose policies do not is simulated
     faster.
@@ -68,7 +107,7 @@ class Policy:
 class RoutingPolicy(Policy):
     """Chooses a replica for each admitted request."""
 
-    def route(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> int:
+    def route(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> int:
         """The position in `replicas` of the one that gets the request."""
         raise NotImplementedError
 
@@ -76,6 +115,6 @@ class RoutingPolicy(Policy):
 class AdmissionPolicy(Policy):
     """Admits a request, or sheds it."""
 
-    def admit(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> bool:
+    def admit(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> bool:
         """Whether the request may enter."""
         raise NotImplementedError

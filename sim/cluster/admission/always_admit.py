@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, RequestView
+from sim.cluster.policies import AdmissionPolicy, ReplicaViews, RequestView
 
 
 @dataclass(slots=True)
@@ -15,5 +14,5 @@ class AlwaysAdmit(AdmissionPolicy):
 
     reads_replicas: ClassVar[bool] = False
 
-    def admit(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> bool:
+    def admit(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> bool:
         return True

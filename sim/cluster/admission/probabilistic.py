@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, RequestView
+from sim.cluster.plugins import must_be_positive
+from sim.cluster.policies import AdmissionPolicy, ReplicaViews, RequestView
+from sim.cluster.saturation import mean_utilization
 
 
 @dataclass(slots=True)
@@ -22,11 +23,15 @@ class Probabilistic(AdmissionPolicy):
     power: float = 5.0
     k: float = 300.0
 
-    def admit(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> bool:
-        if request.priority <= 0:
+    def __post_init__(self) -> None:
+        must_be_positive(self, "queue_depth_threshold", "kv_cache_util_threshold")
+
+    def shed_probability(self, saturation: float) -> float:
+        """Of a sheddable request; 1 from a saturation of k^(-1 / power) on, 0.3195 with llm-d's defaults."""
+        return min(self.k * math.pow(saturation, self.power), 1.0)
+
+    def admit(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> bool:
+        if not request.sheddable:
             return True
-        saturation = sum(
-            max(replica.waiting / self.queue_depth_threshold, replica.kv_usage / self.kv_cache_util_threshold)
-            for replica in replicas
-        ) / len(replicas)
-        return self.random.random() >= min(self.k * math.pow(saturation, self.power), 1.0)
+        saturation = mean_utilization(replicas, self.queue_depth_threshold, self.kv_cache_util_threshold)
+        return self.random.random() >= self.shed_probability(saturation)

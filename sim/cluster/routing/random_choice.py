@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sim.cluster.policies import ReplicaView, RequestView, RoutingPolicy
+from sim.cluster.policies import ReplicaViews, RequestView, RoutingPolicy
 
 
 @dataclass(slots=True)
@@ -15,5 +14,5 @@ class RandomChoice(RoutingPolicy):
 
     reads_replicas: ClassVar[bool] = False
 
-    def route(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> int:
+    def route(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> int:
         return self.random.randrange(len(replicas))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from sim.cluster.policies import ReplicaView, RequestView, RoutingPolicy
+from sim.cluster.policies import ReplicaViews, RequestView, RoutingPolicy
 
 
 @dataclass(slots=True)
@@ -16,7 +15,7 @@ class RoundRobin(RoutingPolicy):
     reads_replicas: ClassVar[bool] = False
     _next: int = field(default=0, init=False)
 
-    def route(self, request: RequestView, replicas: Sequence[ReplicaView], now_s: float) -> int:
+    def route(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> int:
         chosen = self._next
         self._next = (chosen + 1) % len(replicas)
         return chosen

@@ -1,0 +1,103 @@
+"""Makes policies and their parts by name: the shipped ones, and a user's own as ``my_module:MyPolicy``."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sim.deployment import PolicySpec
+from sim.errors import InputError
+
+
+def spec_of(value: Any, field: str) -> PolicySpec:
+    """The policy that a parameter names: ``fcfs``, or a mapping of `name` and parameters."""
+    if isinstance(value, str) and value:
+        return PolicySpec(value)
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return PolicySpec(value["name"], {key: item for key, item in value.items() if key != "name"})
+    raise InputError(field, f"must be a name, or a mapping of name and parameters, got {value!r}")
+
+
+def make_plugin(kind: str, shipped: Mapping[str, type], base: type, spec: PolicySpec, field: str) -> Any:
+    """A fresh object. Raises InputError for an unknown name, class or parameter."""
+    plugin_class = _class_of(kind, shipped, base, spec.name, field)
+    parameters = parameters_of(plugin_class)
+    for name, value in spec.parameters.items():
+        if name not in parameters:
+            raise InputError(f"{field}.{name}", f"unknown parameter of {spec.name}{_nearest(name, list(parameters))}")
+        check_value(parameters[name], value, f"{field}.{name}")
+    try:
+        return plugin_class(**spec.parameters)
+    except InputError as error:
+        raise InputError(f"{field}.{error.field}" if error.field else field, error.problem) from None
+    except Exception as error:
+        raise InputError(field, f"{spec.name} cannot be made: {error}") from error
+
+
+def check_value(default: object, value: object, field: str) -> None:
+    """Numbers must be finite and not negative where the default is a number."""
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise InputError(field, f"must be true or false, got {value!r}")
+        return
+    if not isinstance(default, int | float):
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InputError(field, f"must be a finite number of at least 0, got {value!r}")
+    if value == 0 and field.endswith("_threshold"):
+        raise InputError(field, "must be greater than 0")
+
+
+def must_be_positive(owner: object, *names: str) -> None:
+    """Raise InputError for the first field of `owner` of these names that is not greater than 0."""
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or not math.isfinite(value):
+            raise InputError(name, f"must be greater than 0, got {value!r}")
+
+
+def parameters_of(plugin_class: type) -> dict[str, object]:
+    """The constructor's parameters by name, with their defaults (None where there is none)."""
+    if dataclasses.is_dataclass(plugin_class) and "__init__" in vars(plugin_class):
+        return {f.name: _default_of(f) for f in dataclasses.fields(plugin_class) if f.init}
+    found = {}
+    for name, parameter in inspect.signature(plugin_class).parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            found[name] = None if parameter.default is parameter.empty else parameter.default
+    return found
+
+
+def _default_of(field: dataclasses.Field[Any]) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def _class_of(kind: str, shipped: Mapping[str, type], base: type, name: str, field: str) -> type:
+    if name in shipped:
+        return shipped[name]
+    if ":" not in name:
+        raise InputError(
+            field, f"unknown {kind} {name!r}{_nearest(name, list(shipped))}; or name your own as my_module:MyPolicy"
+        )
+    module_name, _, class_name = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(field, f"cannot import {module_name!r}: {error}") from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise InputError(field, f"{name!r} is not a subclass of {base.__name__}")
+    return found
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(known)}" if known else "; it takes none"

@@ -1,0 +1,23 @@
+"""llm-d's session-affinity-scorer: a session goes back to where it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sim.cluster.routing.candidates import Candidates, Scorer
+
+
+@dataclass(slots=True)
+class SessionAffinityScorer(Scorer):
+    """1 for the replica that answered the session's request before, else 0. See `RequestView.session`."""
+
+    _home: dict[str, int] = field(default_factory=dict, init=False)
+
+    def scores(self, candidates: Candidates) -> list[float]:
+        home = self._home.get(candidates.request.session or "", -1)
+        return [1.0 if replica == home else 0.0 for replica in candidates.ids]
+
+    def routed(self, candidates: Candidates, chosen: int) -> None:
+        session = candidates.request.session
+        if session is not None:
+            self._home[session] = chosen
