@@ -130,17 +130,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `planner calibrate`."""
     parser.add_argument(
         "data",
-        nargs="+",
+        nargs="*",
         metavar="[kernels|serving] DATA",
         help="kernel table, step table, open-loop JSON, load-points CSV; a layer's name in front fits that layer alone",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="the coefficient file to write")
     parser.add_argument("--start", metavar="FILE", help="the coefficient file to begin with, without a kernel table")
+    parser.add_argument(
+        "--from-validation",
+        metavar="FILE",
+        help="fit the overheads to your own runs, as `planner validate --json` has them",
+    )
+    parser.add_argument("--results", metavar="RESULTS", help="with --from-validation: rank this run's front again")
 
 
 def run(args: argparse.Namespace) -> int:
     """`planner calibrate`: writes a coefficient file and prints how each fit went. Returns 0."""
-    layer = args.data[0] if args.data[0] in LAYERS else None
+    if args.from_validation is not None:
+        from planner.recalibrate import run_from_validation
+
+        if args.data:
+            raise InputError("--from-validation", "takes no data files beside it")
+        return run_from_validation(args.from_validation, args.start, args.out, args.results, print)
+    layer = args.data[0] if args.data and args.data[0] in LAYERS else None
     paths = args.data[1:] if layer else args.data
     if not paths:
         raise InputError("calibrate", "needs at least one data file")

@@ -18,6 +18,16 @@ from sim.latency import Coefficients, build_step_time, load_coefficients
 from sim.simulate import Result, simulate
 
 WORST_ROWS = 10
+HEADINGS = {
+    "ttft_mean": "TTFT",
+    "ttft_p90": "p90",
+    "ttft_p99": "p99",
+    "tpot_mean": "TPOT",
+    "e2e_mean": "E2E",
+    "e2e_p90": "p90",
+    "e2e_p99": "p99",
+    "output_tokens_per_s": "tok/s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +220,24 @@ def print_report(report: FidelityReport, console: Any) -> None:
     """Tables of the errors overall and by GPU, source and regime; the worst rows; what was skipped and why."""
     from rich.table import Table
 
-    groups: list[tuple[str, dict[str, dict[str, float]]]] = [("all", report.summary())]
-    for name in ("regime", "gpu", "source", "model"):
-        groups += [(f"{name}: {value}", table) for value, table in report.by(name).items()]
-    table = Table(title="median absolute error, % (runs)", caption=f"{len(report.rows)} comparisons")
-    table.add_column("")
-    for metric in METRICS:
-        table.add_column(metric, justify="right")
-    for title, summary in groups:
-        cells = [
-            f"{summary[metric]['median_ape']:.1f} ({summary[metric]['n']:.0f})" if metric in summary else ""
-            for metric in METRICS
-        ]
-        table.add_row(title, *cells)
+    metrics = [metric for metric in METRICS if any(row.metric == metric for row in report.rows)]
+    table = Table(title="median absolute error, %", caption=f"{len(report.rows)} comparisons")
+    table.add_column("", overflow="fold")
+    table.add_column("runs", justify="right")
+    for metric in metrics:
+        table.add_column(HEADINGS[metric], justify="right")
+
+    def add(title: str, summary: dict[str, dict[str, float]]) -> None:
+        runs = max((entry["n"] for entry in summary.values()), default=0)
+        table.add_row(
+            title, f"{runs:.0f}", *(f"{summary[m]['median_ape']:.1f}" if m in summary else "" for m in metrics)
+        )
+
+    add("all", report.summary())
+    for name in ("regime", "gpu", "model", "source"):
+        table.add_section()
+        for value, summary in report.by(name).items():
+            add(value.rpartition("/")[2] if name == "model" else value[:40], summary)
     console.print(table)
     _print_worst(report.rows, console)
     reasons: dict[str, int] = {}

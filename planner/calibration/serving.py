@@ -175,7 +175,7 @@ def fit_block(
         from scipy.optimize import least_squares
     except ImportError as error:
         raise InputError("calibrate", "needs scipy: pip install 'llm-serving-planner[dev]'") from error
-    chosen = [run for run in runs if block.chosen(run)]
+    chosen = [run for run in runs if block.chosen(run) and any(metric in run.measured for metric in block.metrics)]
     low = np.array([c.low for c in block.coefficients])
     span = np.array([c.high - c.low for c in block.coefficients])
     start = np.array([get_path(document, c.paths[0]) for c in block.coefficients])
