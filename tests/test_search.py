@@ -358,6 +358,77 @@ def test_prompts_of_different_lengths_tell_schedulings_apart() -> None:
     assert alike_schedulings(make_evaluator(small_space(workload=workload)).workload) == {"priority"}
 
 
+class Floors:
+    """Bounds that are a fixed share of what `Analytic` says."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._exact = Analytic()
+
+    def of(self, parameters: Parameters) -> dict[str, float]:
+        metrics = self._exact(parameters).metrics
+        return {"gpus": metrics["gpus"], "ttft_mean_ms": self._share * metrics.get("ttft_mean_ms", 0.0)}
+
+
+def front_values(found: Found, parsed: Space) -> set[tuple[str, float]]:
+    ids = front_of(found.evaluations, parsed)
+    return {(e["id"], e["metrics"]["ttft_mean_ms"]) for e in found.evaluations if e["id"] in ids}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
+def test_bounds_spare_simulations_and_leave_the_front_as_it_is(share: float) -> None:
+    parsed = space(slo=["gpus <= 8", "ttft_mean_ms <= 250"])
+    every, pruned = Analytic(), Analytic()
+    expected = run(parsed, every)
+    found = run(parsed, pruned, bounds=Floors(share))
+    assert found.exact
+    assert front_values(found, parsed) == front_values(expected, parsed)
+    assert len(found.evaluations) == len(expected.evaluations)
+    assert len(pruned.asked) < len(every.asked) or share < 0.5
+    kinds = {e["id"]: e for e in expected.evaluations}
+    for evaluation in found.evaluations:
+        if evaluation.get("bound") == "constraint":
+            assert not kinds[evaluation["id"]]["feasible"]
+            assert "ttft_mean_ms is at least" in evaluation["why_not"]
+        if evaluation.get("bound") == "dominated":
+            assert evaluation["feasible"] is None
+            assert evaluation["why_not"].split()[2] in {e["id"] for e in found.evaluations if e["simulated"]}
+
+
+def test_who_asks_for_every_candidate_gets_every_verdict() -> None:
+    found = run(space(search={"method": "exhaustive"}), bounds=Floors(1.0))
+    assert all(e["feasible"] is not None for e in found.evaluations)
+    assert not any(e.get("bound") == "dominated" for e in found.evaluations)
+
+
+def test_what_bounds_rule_out_does_not_depend_on_who_evaluates_or_on_what_is_known() -> None:
+    parsed = space(slo=["ttft_mean_ms <= 300"])
+    bounds = Floors(0.8)
+    forwards = run(parsed, bounds=bounds)
+    assert run(parsed, executor=Backwards(Analytic()), bounds=bounds) == forwards
+    known = {e["id"]: e for e in run(parsed).evaluations if e["simulated"]}
+    resumed = run(parsed, known=known, bounds=bounds)
+    assert resumed == forwards
+
+
+def test_where_bounds_leave_nothing_feasible_the_nearest_of_each_size_is_simulated() -> None:
+    parsed = space(slo=["ttft_mean_ms <= 1"])
+    evaluator = Analytic()
+    found = run(parsed, evaluator, bounds=Floors(0.9))
+    simulated = [e for e in found.evaluations if e["simulated"]]
+    assert len(simulated) == len(evaluator.asked) == len({e["metrics"]["gpus"] for e in simulated})
+    assert front_of(found.evaluations, parsed) == []
+
+
+@pytest.mark.parametrize("method", ["random", "nsga2"])
+def test_sampling_methods_are_told_of_plans_that_bounds_rule_out(method: str) -> None:
+    parsed = space(search={"method": method, "budget": 40, "seed": 3}, slo=["ttft_mean_ms <= 300"])
+    evaluator = Analytic()
+    found = run(parsed, evaluator, bounds=Floors(0.9))
+    assert front_of(found.evaluations, parsed)
+    assert len(evaluator.asked) <= 40
+
+
 def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:
     class Interrupted(Analytic):
         def __call__(self, parameters: Parameters) -> Outcome:

@@ -183,8 +183,8 @@ class _Case:
         steps = self.output[served] - 1
         overhead = floors.overhead.last_token_ps - floors.overhead.first_token_ps
         tpot = ((floors.decode[served] + overhead) / np.maximum(steps, 1))[steps > 0]
-        if self.limit < math.inf and not self.users:  # a wait that the end of the run cuts short counts as it is
-            ttft = np.minimum(ttft, self.limit - self.arrival[served])
+        if self.limit < math.inf:  # a wait that the end of the run cuts short counts as it is
+            ttft = np.zeros_like(ttft) if self.users else np.minimum(ttft, self.limit - self.arrival[served])
         found = _distribution("ttft_ms", ttft, self.everybody)
         found |= _distribution("tpot_ms", tpot, self.everybody and self.limit == math.inf)
         found |= _distribution("e2e_ms", e2e, self.everybody and self.limit == math.inf)

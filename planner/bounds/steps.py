@@ -8,6 +8,7 @@ into decodes and prefills.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,6 +68,9 @@ class StepFloors:
         self._decode_host_ps = float(min(alone, self._true.mixed(1, 0, 0, 1, 1, 0, 0, 0, 1)))
         self.context_ps = (float(context), float(window_context))
         self.pair_ps = self._pair_slopes()
+        self._cut_ps = self._least_mixed  # of a step that cuts a prefill short
+        if not deployment.long_prefill_token_threshold:  # only a spent budget does, and preemption leaves some unspent
+            self._cut_ps = self._tokens_ps(max(1, self._budget - self._seats))
         self._token_rates = self._rates_of_chunks()
         self._lines = self._supporting_lines()
 
@@ -89,17 +93,27 @@ class StepFloors:
 
     # -- one request alone -----------------------------------------------------------------------------------------
 
-    def _chunk_ps(self, new: int, computed: int) -> float:
-        """The least time of a step with such a chunk, whatever else is in the batch."""
+    def _tokens_ps(self, tokens: int) -> float:
+        """The least time of a step with at least one prefill and at least `tokens` tokens."""
+        sizes = [tokens, *(size + 1 for size in self._breakpoints if tokens <= size < self._budget)]
+        return max(self._least_mixed, min(self._without_host_ps(size) for size in sizes))
+
+    def _without_host_ps(self, tokens: int) -> float:
+        """The least time of a step with `tokens` tokens, the host's aside: linear in how many of them are decodes."""
+        mixed = self._linear.mixed
+        return float(min(mixed(0, 0, 0, 0, tokens, 0, 0, 0, 0), mixed(tokens, 0, 0, 0, 0, 0, 0, 0, 0)))
+
+    def _chunk_ps(self, new: int, computed: int, ends: bool) -> float:
+        """The least time of a step with such a chunk, one that `ends` the prefill or not, whatever else is in it."""
         every, windowed = (int(p[0]) for p in pairs(np.array([new]), np.array([computed]), self.window))
         context = computed + new
-        least = float(self._true.mixed(0, 0, 0, 1, new, every, windowed, context, 1))
+        least = float(self._true.mixed(0, 0, 0, 1, new, every, windowed, context, ends))
         for size in self._breakpoints:  # beyond it the step may be shorter again
             if new <= size < self._budget:
                 others = size + 1 - new
                 longer = min(
-                    self._linear.mixed(others, 0, 0, 1, new, every, windowed, context, 1),
-                    self._linear.mixed(0, 0, 0, 2, new + others, every, windowed, context, 1),
+                    self._linear.mixed(others, 0, 0, 1, new, every, windowed, context, ends),
+                    self._linear.mixed(0, 0, 0, 2, new + others, every, windowed, context, ends),
                 )
                 least = min(least, max(float(longer), self._least_mixed))
         return least
@@ -109,7 +123,7 @@ class StepFloors:
         rates = []
         below = 0
         for size in self._grid:
-            rates.append(self._chunk_ps(below + 1, 0) / size)
+            rates.append(self._chunk_ps(below + 1, 0, False) / size)
             below = size
         return np.minimum.accumulate(np.array(rates))
 
@@ -126,10 +140,9 @@ class StepFloors:
 
     def _shape_ps(self, new: int, computed: int) -> float:
         position = int(np.searchsorted(self._grid, min(new, self._budget)))
-        several = max(new * float(self._token_rates[position]), 2 * self._least_mixed)
-        if new > self._budget:
-            return max(several, -(-new // self._budget) * self._least_mixed)
-        return min(self._chunk_ps(new, computed), several)
+        cuts = max(1, -(-new // self._budget) - 1)
+        several = max(new * float(self._token_rates[position]), cuts * self._cut_ps + self._least_mixed)
+        return several if new > self._budget else min(self._chunk_ps(new, computed, True), several)
 
     def decode_ps(self, prompt: Ints, output: Ints) -> Array:
         """The least time from a request's first token to its last."""
@@ -151,14 +164,14 @@ class StepFloors:
         below = 0
         for size in self._grid:
             t = below + 1
-            least = min(self._linear.mixed(0, 0, 0, 0, t, 0, 0, 0, 0), self._linear.mixed(t, 0, 0, 0, 0, 0, 0, 0, 0))
+            least = self._without_host_ps(t)
             if t <= self._seats:
-                least = min(least, self._linear.decode(t)[0])
-            points.append((float(size), float(least)))
+                least = min(least, float(self._linear.decode(t)[0]))
+            points.append((float(size), least))
             below = size
         lines = [(min(value for _, value in points), 0.0)]
         hull = _lower_hull(points)
-        for (t0, v0), (t1, v1) in zip(hull, hull[1:], strict=False):
+        for (t0, v0), (t1, v1) in itertools.pairwise(hull):
             slope = (v1 - v0) / (t1 - t0)
             if slope >= 0 and v0 - slope * t0 >= 0:
                 lines.append((v0 - slope * t0, slope))

@@ -12,17 +12,27 @@ import numpy as np
 
 from planner.evaluate import Evaluator, Outcome
 from planner.executors import Executor
-from planner.goals import STATIC_METRICS, judge
+from planner.goals import judge
 from planner.interrupts import Interrupts
-from planner.parameters import Parameters, canonical, content_id
+from planner.parameters import Parameters
 from planner.search._base import Choice, Method
+from planner.search.choosing import Identity, choose_method
+from planner.search.pruning import (
+    Bounding,
+    Cost,
+    best_costs,
+    broken_by_bounds,
+    dominates,
+    most_promising_first,
+    rounds,
+)
 from planner.search.twins import Twins
 from planner.space import DEFAULT_BUDGET, Space
 from planner.store import front_ids
 
 Evaluation = dict[str, Any]
 
-SMALL = 100_000  # spaces up to here are enumerated to see how many different deployments they hold
+MOST_NEAREST = 16  # plans that are simulated to show how near they come, where nothing is feasible
 
 
 @dataclass(slots=True)
@@ -30,7 +40,7 @@ class Progress:
     """How far a search is."""
 
     done: int = 0  # simulated, taken over from an earlier run, or found not to run
-    ruled_out: int = 0  # by their parameters alone
+    ruled_out: int = 0  # by their parameters or bounds alone
     expected: int | None = None  # simulations in all, where that is known; else the most there can be
     feasible: int = 0
     front: int = 0
@@ -58,15 +68,17 @@ class Found:
 
 @dataclass(slots=True)
 class _Front:
-    """The costs on the front so far, kept as plans come in."""
+    """The front so far, kept as plans come in: of each cost on it, the first plan in order of id."""
 
-    costs: list[tuple[float, ...]] = field(default_factory=list)
+    plans: dict[Cost, str] = field(default_factory=dict)
 
-    def add(self, cost: tuple[float, ...]) -> None:
-        if any(all(a <= b for a, b in zip(other, cost, strict=True)) and other != cost for other in self.costs):
-            return
-        kept = [o for o in self.costs if o == cost or not all(a <= b for a, b in zip(cost, o, strict=True))]
-        self.costs = [*kept, cost]
+    def add(self, cost: Cost, plan: str) -> None:
+        if cost in self.plans:
+            self.plans[cost] = min(plan, self.plans[cost])
+        elif not any(dominates(other, cost) for other in self.plans):
+            for other in [other for other in self.plans if dominates(cost, other)]:
+                del self.plans[other]
+            self.plans[cost] = plan
 
 
 class Search:
@@ -82,6 +94,7 @@ class Search:
         show: Callable[[Progress], None] = lambda progress: None,
         interrupts: Interrupts | None = None,
         twins: Twins | None = None,
+        bounds: Bounding | None = None,
     ) -> None:
         self._space = space
         self._evaluator = evaluator
@@ -94,6 +107,8 @@ class Search:
         self._known = {p: e for p, e in (known or {}).items() if p == self._identity.of_parameters(e["parameters"])}
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
         self._twins = twins or Twins()
+        self._bounds = bounds
+        self._dominance = bounds is not None and space.method != "exhaustive"  # who asks for all gets every verdict
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for
@@ -114,6 +129,8 @@ class Search:
                 if choices:
                     self._evaluate(choices, budget, method)
             complete = complete or (not self._cut_short and not method.ask())
+            if not self._progress.feasible:
+                self._simulate_nearest()
         except KeyboardInterrupt:
             interrupted = True
             self._keep_known()
@@ -146,21 +163,42 @@ class Search:
         self._collect(ended, todo)
         if all(plan in self._by_id for plan, _ in plans):
             evaluations = [self._by_id[plan] for plan, _ in plans]
-            costs = np.array([self._costs(evaluation) for evaluation in evaluations], dtype=np.float64)
+            costs = np.array([self._told(evaluation) for evaluation in evaluations], dtype=np.float64)
             method.tell(choices, costs, np.array([e["violation"] for e in evaluations], dtype=np.float64))
 
+    def _simulate_nearest(self) -> None:
+        """Where nothing is feasible: simulate of each size the plan whose bounds miss least, to show how near it is."""
+        nearest: dict[float, Evaluation] = {}
+        for evaluation in self._by_id.values():
+            if evaluation.get("bound") == "constraint":
+                size = evaluation["metrics"]["gpus"]
+                if evaluation["violation"] < nearest.get(size, evaluation)["violation"] or size not in nearest:
+                    nearest[size] = evaluation
+        chosen = sorted(nearest.values(), key=lambda evaluation: float(evaluation["violation"]))[:MOST_NEAREST]
+        self._progress.ruled_out -= len(chosen)
+        ended = {e["id"]: self._known_evaluation(e["id"], e["parameters"]) for e in chosen}
+        self._collect(ended, {e["id"]: e["parameters"] for e in chosen if ended[e["id"]] is None})
+
     def _without_simulation(self, plan: str, parameters: Parameters) -> Evaluation | None:
-        """The evaluation of a plan that is known from an earlier run, or that its parameters alone rule out."""
-        kept = self._known.get(plan)
-        if kept is not None and not _is_ruled_out(kept):
-            outcome = outcome_of(kept)
-            self._twins.learn(parameters, outcome)
-            return self.judged(plan, parameters, outcome)
+        """The evaluation of a plan that its parameters or its bounds rule out, or that is known from an earlier run."""
         static = self._evaluator.static_metrics(parameters)
         violation, why_not = judge(self._space.constraints, static)
-        if why_not is None:
+        if why_not is not None:
+            return _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+        if self._bounds is not None:
+            violation, why_not = broken_by_bounds(self._space.constraints, self._bounds.of(parameters))
+            if why_not is not None:
+                evaluation = _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+                return evaluation | {"bound": "constraint"}
+        return None if self._dominance else self._known_evaluation(plan, parameters)
+
+    def _known_evaluation(self, plan: str, parameters: Parameters) -> Evaluation | None:
+        kept = self._known.get(plan)
+        if kept is None or _is_ruled_out(kept):
             return None
-        return _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+        outcome = outcome_of(kept)
+        self._twins.learn(parameters, outcome)
+        return self.judged(plan, parameters, outcome)
 
     def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
         """The evaluation that `outcome` makes under the space's constraints."""
@@ -182,13 +220,49 @@ class Search:
         """Keep every evaluation as soon as it ends, and note them in the order of `ended` whatever that was."""
         try:
             for evaluation in ended.values():
-                if evaluation is not None:
-                    self._keep(evaluation)
-            for plan, outcome in self._outcomes(todo):
-                ended[plan] = evaluation = self.judged(plan, todo[plan], outcome)
                 self._keep(evaluation)
+            for some in self._rounds(todo, ended):
+                for plan, outcome in self._outcomes(some):
+                    ended[plan] = evaluation = self.judged(plan, todo[plan], outcome)
+                    self._keep(evaluation)
         finally:
             self._by_id.update((plan, evaluation) for plan, evaluation in ended.items() if evaluation is not None)
+
+    def _rounds(
+        self, todo: dict[str, Parameters], ended: dict[str, Evaluation | None]
+    ) -> Iterator[dict[str, Parameters]]:
+        """What of `todo` to simulate next: all at once, or, where dominated plans need not be simulated, in rounds.
+
+        Plans that those simulated by then dominate even at their bounds are noted in `ended`, and left out.
+        """
+        if not self._dominance or self._bounds is None:
+            yield todo
+            return
+        best = {plan: best_costs(self._space.objectives, self._bounds.of(todo[plan])) for plan in todo}
+        for plans in rounds(most_promising_first(best)):
+            some: dict[str, Parameters] = {}
+            # What one round knows already must not rule out plans of the same round: a resumed search knows more.
+            for plan in plans:
+                evaluation = self._dominated(plan, todo[plan], best[plan])
+                evaluation = evaluation or self._known_evaluation(plan, todo[plan])
+                if evaluation is None:
+                    some[plan] = todo[plan]
+                else:
+                    ended[plan] = evaluation
+            for plan in plans:
+                if plan not in some:
+                    self._keep(ended[plan])
+            yield some
+
+    def _dominated(self, plan: str, parameters: Parameters, best: Cost) -> Evaluation | None:
+        """The evaluation of a plan that one on the front so far dominates whatever its simulation would say."""
+        better = [other for cost, other in self._front.plans.items() if dominates(cost, best)]
+        if not better:
+            return None
+        static = self._evaluator.static_metrics(parameters)
+        why_not = f"dominated by {min(better)} even at its bounds"
+        evaluation = _evaluation(plan, parameters, static, 0.0, why_not, simulated=False)
+        return evaluation | {"feasible": None, "bound": "dominated"}
 
     def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         """(id, outcome) of each candidate as it ends; of twins one is simulated first, for it may speak for all."""
@@ -224,82 +298,35 @@ class Search:
             self.simulations += 1
             yield ids[item[0]], item[1]
 
-    def _keep(self, evaluation: Evaluation) -> None:
+    def _keep(self, evaluation: Evaluation | None) -> None:
+        if evaluation is None:
+            return
         if evaluation["id"] not in self._known:
             self._keeper.append([evaluation])
         progress = self._progress
         if _is_ruled_out(evaluation):
             progress.ruled_out += 1
+            if "bound" in evaluation and progress.expected is not None:
+                progress.expected -= 1  # it was counted among those to simulate
         else:
             progress.done += 1
         if evaluation["feasible"]:
             progress.feasible += 1
-            self._front.add(self._costs(evaluation))
-            progress.front = len(self._front.costs)
+            self._front.add(self._costs(evaluation), evaluation["id"])
+            progress.front = len(self._front.plans)
         progress.elapsed_s = time.monotonic() - self._started
         progress.workers = self._executor.workers
         self._show(progress)
 
+    def _told(self, evaluation: Evaluation) -> Cost:
+        """What a method hears of a plan's costs: of one that was not simulated, what its bounds say."""
+        if "bound" not in evaluation or self._bounds is None:
+            return self._costs(evaluation)
+        best = best_costs(self._space.objectives, self._bounds.of(evaluation["parameters"]))
+        return tuple(cost if math.isfinite(cost) else math.inf for cost in best)
+
     def _costs(self, evaluation: Evaluation) -> tuple[float, ...]:
         return tuple(objective.cost(evaluation["metrics"]) for objective in self._space.objectives)
-
-
-class Identity:
-    """Which combinations are the same plan: an id that depends on all that its metrics depend on."""
-
-    def __init__(self, space: Space, evaluator: Evaluator) -> None:
-        self._space = space
-        self._context = content_id(
-            space.model, space.workload, space.seed, evaluator.request_slo, space.prices, space.coefficients
-        )
-
-    def of(self, choice: Choice) -> tuple[str, Parameters]:
-        """(id, canonical parameters) of a combination."""
-        parameters = canonical(self._space.parameters(choice))
-        return self.of_parameters(parameters), parameters
-
-    def of_parameters(self, parameters: Parameters) -> str:
-        """The id of the plan with these canonical parameters."""
-        return content_id(self._context, parameters)
-
-
-def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
-    """The method that `space` asks for, and how many simulations it will take at most.
-
-    `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
-    """
-    name, budget = space.method, space.budget or DEFAULT_BUDGET
-    enough = None if name == "exhaustive" else budget + 1
-    total = count_plans(space, identity, evaluator, enough) if space.size <= SMALL else None
-    if name == "auto":
-        name = "exhaustive" if total is not None and total <= budget else "nsga2"
-    most = budget if total is None else min(total, budget)
-    if name == "exhaustive":
-        from planner.search.exhaustive import Exhaustive
-
-        return Exhaustive(space.shape), most if space.budget else total or space.size
-    if name == "random":
-        from planner.search.random_sampling import RandomSampling
-
-        return RandomSampling(space.shape, space.seed), most
-    from planner.search.nsga2 import NSGA2
-
-    ordered = [variable.ordered for variable in space.variables]
-    population = max(12, min(100, budget // 12))  # a dozen generations or more
-    return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
-
-
-def count_plans(space: Space, identity: Identity, evaluator: Evaluator, enough: int | None = None) -> int:
-    """How many different deployments `space` holds that their parameters alone do not rule out; at most `enough`."""
-    static = [constraint for constraint in space.constraints if constraint.metric in STATIC_METRICS]
-    plans: set[str] = set()
-    for choice in space.choices():
-        plan, parameters = identity.of(choice)
-        if plan not in plans and judge(static, evaluator.static_metrics(parameters))[1] is None:
-            plans.add(plan)
-            if len(plans) == enough:
-                break
-    return len(plans)
 
 
 def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
@@ -308,7 +335,7 @@ def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
 
 
 def _is_ruled_out(evaluation: Evaluation) -> bool:
-    """Whether a plan's parameters alone said that it breaks a constraint, so that it was never tried."""
+    """Whether a plan's parameters or bounds said enough, so that it was never tried."""
     return not (evaluation["simulated"] or evaluation.get("refused") or evaluation.get("failed"))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.bounds import Bounds
 from planner.evaluate import Evaluator, make_evaluator, plan_of
 from planner.executors import make_executor
 from planner.interrupts import Interrupts
@@ -53,7 +54,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         executor = make_executor(options.executor or space.executor, evaluator, options.workers)
         try:
             twins = Twins(alike_schedulings(evaluator.workload))
-            running = Search(space, evaluator, executor, store, known, show, interrupts, twins)
+            running = Search(space, evaluator, executor, store, known, show, interrupts, twins, Bounds(evaluator))
             found = running.run()
             manifest["simulations"] = running.simulations
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
@@ -117,8 +118,10 @@ def _counts(evaluations: list[Evaluation]) -> dict[str, int]:
         "evaluations": simulated,
         "ruled_out": len(evaluations) - simulated - refused - failed,
         "refused": refused,
+        "ruled_out_by_bounds": sum(evaluation.get("bound") == "constraint" for evaluation in evaluations),
+        "dominated_at_bounds": sum(evaluation.get("bound") == "dominated" for evaluation in evaluations),
         "failed": failed,
-        "feasible": sum(evaluation["feasible"] for evaluation in evaluations),
+        "feasible": sum(bool(evaluation["feasible"]) for evaluation in evaluations),
     }
 
 

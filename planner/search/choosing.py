@@ -1,0 +1,69 @@
+"""Which combinations are one plan, how many plans a space holds, and which method suits them."""
+
+from __future__ import annotations
+
+from planner.evaluate import Evaluator
+from planner.goals import STATIC_METRICS, judge
+from planner.parameters import Parameters, canonical, content_id
+from planner.search._base import Choice, Method
+from planner.space import DEFAULT_BUDGET, Space
+
+SMALL = 100_000  # spaces up to here are enumerated to see how many different deployments they hold
+
+
+class Identity:
+    """Which combinations are the same plan: an id that depends on all that its metrics depend on."""
+
+    def __init__(self, space: Space, evaluator: Evaluator) -> None:
+        self._space = space
+        self._context = content_id(
+            space.model, space.workload, space.seed, evaluator.request_slo, space.prices, space.coefficients
+        )
+
+    def of(self, choice: Choice) -> tuple[str, Parameters]:
+        """(id, canonical parameters) of a combination."""
+        parameters = canonical(self._space.parameters(choice))
+        return self.of_parameters(parameters), parameters
+
+    def of_parameters(self, parameters: Parameters) -> str:
+        """The id of the plan with these canonical parameters."""
+        return content_id(self._context, parameters)
+
+
+def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
+    """The method that `space` asks for, and how many simulations it will take at most.
+
+    `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
+    """
+    name, budget = space.method, space.budget or DEFAULT_BUDGET
+    enough = None if name == "exhaustive" else budget + 1
+    total = count_plans(space, identity, evaluator, enough) if space.size <= SMALL else None
+    if name == "auto":
+        name = "exhaustive" if total is not None and total <= budget else "nsga2"
+    most = budget if total is None else min(total, budget)
+    if name == "exhaustive":
+        from planner.search.exhaustive import Exhaustive
+
+        return Exhaustive(space.shape), most if space.budget else total or space.size
+    if name == "random":
+        from planner.search.random_sampling import RandomSampling
+
+        return RandomSampling(space.shape, space.seed), most
+    from planner.search.nsga2 import NSGA2
+
+    ordered = [variable.ordered for variable in space.variables]
+    population = max(12, min(100, budget // 12))  # a dozen generations or more
+    return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
+
+
+def count_plans(space: Space, identity: Identity, evaluator: Evaluator, enough: int | None = None) -> int:
+    """How many different deployments `space` holds that their parameters alone do not rule out; at most `enough`."""
+    static = [constraint for constraint in space.constraints if constraint.metric in STATIC_METRICS]
+    plans: set[str] = set()
+    for choice in space.choices():
+        plan, parameters = identity.of(choice)
+        if plan not in plans and judge(static, evaluator.static_metrics(parameters))[1] is None:
+            plans.add(plan)
+            if len(plans) == enough:
+                break
+    return len(plans)
