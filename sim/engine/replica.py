@@ -19,9 +19,11 @@ from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
 from sim.engine.requests import RequestTable
 from sim.engine.scheduling import Fcfs, SchedulingPolicy
 from sim.engine.stats import ReplicaStats
+from sim.errors import InputError
 from sim.latency import StepTime
 
 NEVER: Final = 1 << 61
+MOST_PREEMPTIONS: Final = 100_000  # of one request; a policy of the user's that goes beyond would go on for ever
 _ORDER_BITS: Final = 28  # a finish step and an order of admission share one heap key
 _ORDER_MASK: Final = (1 << 28) - 1
 _PRIVATE: Final = 1 << 40  # keys of private content: above every interned key
@@ -106,7 +108,7 @@ class Replica:
         self._private_path: dict[int, Path] = {}  # of requests that were preempted
         self._decode_cost: dict[int, tuple[int, int, int]] = {}
         self._window: Final = step_time.window
-        self._fcfs: Final = isinstance(config.scheduling, Fcfs)
+        self._fcfs: Final = type(config.scheduling) is Fcfs  # one derived from it has a key of its own
         self._waiting: Final[WaitingQueue] = FcfsQueue() if self._fcfs else KeyedQueue(config.scheduling)
         self._running: dict[int, Sequence] = {}  # by order of admission
         self._prefilling: list[Sequence] = []
@@ -727,6 +729,9 @@ class Replica:
         self._release(victim, computed + granted)
         self._preempted_now = True
         table.preemptions[index] += 1
+        if table.preemptions[index] > MOST_PREEMPTIONS:
+            problem = f"request {index} was preempted {MOST_PREEMPTIONS} times: the policy lets nobody finish"
+            raise InputError("deployment.preemption", problem)
         self.stats.preemptions += 1
         priority = table.priority[index] if table.priority is not None else 0
         self.num_waiting += 1

@@ -62,7 +62,7 @@ class PhysicalStepTime(StepTime):
         self._moe_layers: int = model.num_moe_layers
         self._max_capture: int = min(MAX_GRAPH_TOKENS, max(2 * deployment.max_num_seqs, 1))
         self._gemms: list[tuple[GemmTime, int]] = []
-        self._experts: GroupedGemmTime | None = None
+        self._experts: GroupedGemmTime | None = self._grouped(deployment, table) if model.num_moe_layers else None
         self._set_gemms(deployment, table)
         self._set_attention(deployment, table)
         self._all_reduce: AllReduceTime | None = None
@@ -98,7 +98,6 @@ class PhysicalStepTime(StepTime):
         if model.num_moe_layers:
             groups.append((model.shared_expert_gemms(tp), model.num_moe_layers))
             groups.append(((model.router_gemm(),), model.num_moe_layers))
-            self._experts = self._grouped(deployment, table)
         self._gemms = [(timed(gemm), count) for gemms, count in groups for gemm in gemms]
         head = model.lm_head_gemm(tp)
         self._lm_head = timed(head)
