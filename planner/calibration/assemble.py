@@ -20,6 +20,8 @@ ALIKE = {
     "H100-PCIe-80GB": "H100-SXM-80GB",
     "A100-SXM-40GB": "A100-SXM-80GB",
     "A100-PCIe-80GB": "A100-SXM-80GB",
+    "L4": "L40S",
+    "A10G": "L40S",
 }
 # FlashAttention-2 pads each decode of a mixed batch to a tile of query rows; the kernels of Hopper and of data-centre
 # Blackwell do not. The cost in rows is that of the GPUs whose mixed steps were timed (`fit_steps`), or else this.
@@ -82,6 +84,7 @@ def assemble(kernel_rows: Sequence[Row], step_rows: Sequence[Row]) -> dict[str, 
         "engine": dict(ENGINE),
         "request": dict(REQUEST),
     }
+    document["defaults"]["pcie"]["attention"]["mixed_tile_rows"] = PADDED_ROWS  # without Hopper's kernels
     stepped: dict[str, Any] = {}
     for name in sorted({row["gpu"] for row in step_rows}):
         gpu = load_gpu(name, "gpu")
