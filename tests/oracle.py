@@ -331,7 +331,8 @@ class OracleReplica:
         window_context = sum(min(c, window) for c in decode_contexts)
         if not prefills:
             constant, per_token, per_window_token = self.step_time.decode(len(decode_contexts))
-            return max(1, constant + per_token * context + per_window_token * window_context)
+            raw = constant + per_token * context + per_window_token * window_context
+            return max(1, raw, self.step_time.floor(len(decode_contexts)))
         duration = self.step_time.mixed(
             num_decodes=len(decode_contexts),
             decode_context=context,

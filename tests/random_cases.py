@@ -33,6 +33,8 @@ class RandomStepTime(StepTime):
         self.per_window_pair = coefficient(largest // 50)
         self.per_prefill_context = coefficient(largest // 20)
         self.per_sampled = coefficient()
+        self.host = random.choice((0, 0, coefficient(60 * largest)))  # what a step takes at least
+        self.host_per_seq = coefficient() if self.host else 0
 
     def decode(self, num_seqs: int) -> tuple[int, int, int]:
         padded = -(-num_seqs // self.padding) * self.padding
@@ -41,6 +43,9 @@ class RandomStepTime(StepTime):
             self.per_context[num_seqs % len(self.per_context)],
             self.per_window_context[num_seqs % len(self.per_window_context)],
         )
+
+    def floor(self, num_seqs: int) -> int:
+        return self.host + num_seqs * self.host_per_seq
 
     def mixed(
         self,

@@ -106,7 +106,7 @@ class Replica:
         self._paths: Final = paths
         self._content_path: dict[int, Path] = {}
         self._private_path: dict[int, Path] = {}  # of requests that were preempted
-        self._decode_cost: dict[int, tuple[int, int, int]] = {}
+        self._decode_cost: dict[int, tuple[int, int, int, int]] = {}
         self._window: Final = step_time.window
         self._fcfs: Final = type(config.scheduling) is Fcfs  # one derived from it has a key of its own
         self._waiting: Final[WaitingQueue] = FcfsQueue() if self._fcfs else KeyedQueue(config.scheduling)
@@ -496,20 +496,25 @@ class Replica:
         decodes = self._num_decodes
         cost = self._decode_cost.get(decodes)
         if cost is None:
-            cost = self._step_time.decode(decodes)
+            cost = (*self._step_time.decode(decodes), self._step_time.floor(decodes))
             self._decode_cost[decodes] = cost
-        constant, per_context, per_window = cost
+        constant, per_context, per_window, floor = cost
         first = constant + per_context * (self._context_offset + decodes * step)
         slope = per_context * decodes
         if self._window:
             first += per_window * self._window_context(step)
             slope += per_window * self._num_in_window
+        steps = self._run_length(step, paid) if steady else 1
+        if first < floor:  # as long as it is, every step takes the floor
+            if slope and steps > 1:
+                steps = min(steps, (floor - first) // slope + 1)
+            first, slope = floor, 0
         if first < 1:
             first = 1
         self._run_first_ps = first
         self._run_slope_ps = slope
         self._run_paid_blocks = paid
-        self._run_steps = self._run_length(step, paid) if steady else 1
+        self._run_steps = steps
 
     def _finish_mixed(self, step: int, batch: _Prefills) -> int:
         """The duration of a step with prefill chunks; whoever ends its prefill in it decodes from the next on."""

@@ -23,6 +23,11 @@ class StepTime:
         context token). A sequence's context includes the token being decoded."""
         raise NotImplementedError
 
+    def floor(self, num_seqs: int) -> int:
+        """What a step of `num_seqs` decodes takes at least, whatever the contexts, in ps: the host's time, say, which
+        overlaps the GPU's."""
+        return 0
+
     def mixed(
         self,
         num_decodes: int,
