@@ -329,6 +329,18 @@ def _report(args: argparse.Namespace) -> int:
     return command.run(args)
 
 
+def _validate_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import validate
+
+    validate.add_arguments(parser)
+
+
+def _validate(args: argparse.Namespace) -> int:
+    from planner import validate
+
+    return validate.run(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -340,6 +352,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "plot": ("draw the Pareto plot of a run", _plot_arguments, _plot),
     "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
     "export": ("write the commands that deploy and load-test the best plans", _export_arguments, _export),
+    "validate": ("compare plans with what load generators measured", _validate_arguments, _validate),
     "models": ("list the models of the catalog", _no_arguments, _models),
     "hardware": ("list the GPUs of the catalog", _no_arguments, _hardware),
     "fidelity": ("compare the simulator with measured runs", _fidelity_arguments, _fidelity),

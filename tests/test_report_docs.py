@@ -10,6 +10,7 @@ import pytest
 
 from planner.cli import main
 from planner.export import TARGETS
+from planner.measurements.results import READERS
 from planner.parameters import DEFAULTS, PARAMETERS
 from sim.metrics import METRICS
 from sim.workload.presets import PRESETS
@@ -25,6 +26,7 @@ FILES = {
     "# my_router.py": "my_router.py",
     "arrival_s,": "my_trace.csv",
     "{\n": "my_model/config.json",
+    '{"request_throughput"': "result.json",
 }
 
 
@@ -105,3 +107,8 @@ def test_the_reference_lists_every_export_target() -> None:
 def test_presets_that_the_reference_names_exist() -> None:
     (row,) = re.findall(r"^\| `preset` \| (.*) \|$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row)) - {"preset"} <= set(PRESETS)
+
+
+def test_the_reference_lists_every_tool_whose_results_are_read() -> None:
+    text = (DOCS / "reference.md").read_text()
+    assert all(f"| `{tool}` |" in text for tool in READERS)
