@@ -22,6 +22,7 @@ from sim.errors import InputError
 
 MAX_OPTIONS = 100_000
 MAX_CANDIDATES = 10**15
+MAX_EXHAUSTIVE = 1_000_000
 DEFAULT_BUDGET = 5_000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -124,6 +125,9 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
     size = math.prod(len(variable.options) for variable in variables)
     if size > MAX_CANDIDATES:
         raise InputError("space", f"has {size:.1e} combinations; at most {MAX_CANDIDATES:.0e} are searched")
+    if shape.search.method == "exhaustive" and size > MAX_EXHAUSTIVE and shape.search.budget is None:
+        problem = f"would try {size:.1e} combinations, more than {MAX_EXHAUSTIVE:,}; set search.budget, or use nsga2"
+        raise InputError("search.method", problem)
     return Space(
         name=shape.name,
         model=shape.model,

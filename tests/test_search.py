@@ -22,8 +22,10 @@ from planner.search.exhaustive import Exhaustive
 from planner.search.nsga2 import NSGA2
 from planner.search.pareto import front_order, non_dominated
 from planner.search.random_sampling import RandomSampling
+from planner.search.session import SearchOptions, search
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
+from sim.errors import InputError
 
 Points = arrays(
     np.float64, st.tuples(st.integers(0, 25), st.integers(1, 4)), elements=st.integers(0, 4).map(float)
@@ -540,3 +542,37 @@ def test_a_policy_that_breaks_costs_its_own_plans_only(monkeypatch: pytest.Monke
     assert "no idea where to go" in failed[0]["why_not"]
     assert not found.exact
     assert len(front_of(found.evaluations, parsed)) == 1
+
+
+@pytest.mark.parametrize("method", ["nsga2", "random"])
+def test_a_space_whose_every_plan_is_ruled_out_comes_to_an_end(tmp_path: Path, method: str) -> None:
+    many = {"gpu": "H100", "replicas": {"min": 2, "max": 1000}, "max_num_seqs": {"min": 1, "max": 1000}}
+    never = parse_space(
+        {
+            "name": "never",
+            "model": "meta-llama/Llama-3.1-8B-Instruct",
+            "workload": {"preset": "chatbot", "arrival": {"process": "poisson", "rate_rps": 5}, "num_requests": 5},
+            "slo": ["gpus <= 1"],
+            "objectives": [{"minimize": "gpus"}],
+            "space": many,
+            "search": {"method": method, "budget": 20, "executor": "serial"},
+        },
+        tmp_path,
+    )
+    run = search(never, SearchOptions(tmp_path / "run"))
+    assert not run.exact
+    assert not run.front
+
+
+def test_more_combinations_than_can_be_tried_are_not_tried_one_by_one(tmp_path: Path) -> None:
+    endless = {"gpu": "H100", "replicas": {"min": 1, "max": 10_000}, "max_num_seqs": {"min": 1, "max": 10_000}}
+    document = {
+        "name": "endless",
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "workload": {"preset": "chatbot"},
+        "objectives": [{"minimize": "gpus"}],
+        "space": endless,
+        "search": {"method": "exhaustive"},
+    }
+    with pytest.raises(InputError, match=r"search\.method: would try"):
+        parse_space(document, tmp_path)

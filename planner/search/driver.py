@@ -32,6 +32,8 @@ from planner.store import front_ids
 
 Evaluation = dict[str, Any]
 
+RULED_OUT_EACH = 10  # plans that may be ruled out for each that the budget lets simulate, lest a search never end
+
 MOST_NEAREST = 16  # plans that are simulated to show how near they come, where nothing is feasible
 
 
@@ -121,10 +123,12 @@ class Search:
         method, total = choose_method(self._space, self._identity, self._evaluator)
         self._progress.expected = total
         budget = self._space.budget or (math.inf if method.name == "exhaustive" else DEFAULT_BUDGET)
+        most_ruled_out = math.inf if method.name == "exhaustive" else RULED_OUT_EACH * budget
         interrupted = complete = False
         try:
-            while not complete and self._progress.done < budget:
-                choices = method.ask()
+            while not complete and self._progress.done < budget and self._progress.ruled_out < most_ruled_out:
+                with self._interrupts.allowed():  # also where nothing is ever simulated
+                    choices = method.ask()
                 complete = not choices
                 if choices:
                     self._evaluate(choices, budget, method)
