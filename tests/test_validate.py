@@ -17,6 +17,7 @@ from planner.cli import main
 from planner.measurements.results import LoadResult, read_results
 from planner.plan import load_plan, make_workload
 from planner.recalibrate import measured_runs, recalibrate, start_document
+from planner.run_plans import plan_of_run
 from planner.store import Run, load_run
 from planner.validate import assigned
 from planner.validation import validate
@@ -321,16 +322,18 @@ def test_whose_result_a_file_is_follows_from_its_path_or_is_said(folder: Path, s
 # -- back into the simulator --------------------------------------------------------------------------------------
 
 
-def seen_by(folder: Path, changes: dict[str, float]) -> dict[str, Any]:
-    """A validation against a machine that differs from the shipped set in a known way."""
+def seen_by(folder: Path, changes: dict[str, float], gpu: str = "") -> dict[str, Any]:
+    """A validation (on one GPU) against a machine that differs from the shipped set in a known way."""
     document = start_document(None)
     for path, value in changes.items():
         set_path(document, path, value)
     truth = parse_coefficients(document, "truth")
     run = load_run(folder)
     measured = []
-    for plan_id in run.front:
-        plan = load_plan(folder / "plans" / f"{plan_id}.yaml")
+    for plan_id in run.by_id():
+        plan = plan_of_run(run, plan_id)
+        if gpu not in plan.deployment["gpu"]:
+            continue
         deployment = Deployment(load_model(plan.model), load_gpu(plan.deployment["gpu"]))
         whole = simulate(deployment, make_workload(plan.workload, folder, 0), coefficients=truth).summary()
         seen = {f"{name}_mean_ms": whole[f"{name}_ms"]["mean"] for name in ("ttft", "tpot", "e2e")}
@@ -349,8 +352,7 @@ def test_overheads_that_made_the_measurements_are_found_again(folder: Path) -> N
 
 
 def test_weights_that_are_read_slower_than_the_shipped_set_has_it_are_found_again(folder: Path) -> None:
-    found = seen_by(folder, {"gpus.H100-SXM-80GB.gemm.bf16.bandwidth": 0.5})
-    found["plans"] = [check for check in found["plans"] if check["plan"]["deployment"]["gpu"] == "H100-SXM-80GB"]
+    found = seen_by(folder, {"gpus.H100-SXM-80GB.gemm.bf16.bandwidth": 0.5}, "H100")
     fitted, refit = recalibrate(start_document(None), measured_runs(found))
     assert fitted["gpus"]["H100-SXM-80GB"]["gemm"]["bf16"]["bandwidth"] == pytest.approx(0.5, rel=0.1)
     assert refit.before["tpot_mean"] > 20
@@ -360,10 +362,10 @@ def test_weights_that_are_read_slower_than_the_shipped_set_has_it_are_found_agai
 def test_a_gpu_that_borrows_a_table_gets_its_own_before_it_is_changed(folder: Path) -> None:
     document = start_document(None)
     before = json.dumps(document["gpus"])
-    found = seen_by(folder, {})
+    found = seen_by(folder, {}, "L4")
     for check in found["plans"]:
         check["metrics"]["tpot_mean_ms"]["measured"] *= 1.3
-    found["plans"] = [check for check in found["plans"] if check["plan"]["deployment"]["gpu"] not in document["gpus"]]
+    found["plans"] = [check for check in found["plans"] if check["plan"]["deployment"]["gpu"] == "L4"]
     fitted, _ = recalibrate(document, measured_runs(found))
     assert set(fitted["gpus"]) == {*document["gpus"], "L4"}
     assert json.dumps({name: fitted["gpus"][name] for name in document["gpus"]}) == before
