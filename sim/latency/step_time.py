@@ -263,4 +263,4 @@ def build_step_time(deployment: Deployment, coefficients: Coefficients, greedy: 
     return PhysicalStepTime(deployment, coefficients, greedy)
 
 
-__all__ = ["ModelSpec", "PhysicalStepTime", "build_step_time", "padded_tokens"]
+__all__ = ["PhysicalStepTime", "build_step_time", "padded_tokens"]
