@@ -133,6 +133,7 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     executors = ("auto", "serial", "processes", "ray")
     parser.add_argument("--executor", choices=executors, help="who simulates (default: as SPACE says)")
     parser.add_argument("--workers", type=_positive, metavar="N", help="at a time (default: one per processor)")
+    parser.add_argument("--no-reuse", action="store_true", help="simulate what earlier searches simulated already")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table")
 
 
@@ -164,7 +165,9 @@ def _search(args: argparse.Namespace) -> int:
     find_policies(args.space.parent, Path.cwd())
     space = load_space(args.space, args.overrides)
     out = args.out or Path("results") / space.name
-    options = SearchOptions(out, args.overwrite, args.resume, args.executor, args.workers)
+    options = SearchOptions(
+        out, args.overwrite, args.resume, args.executor, args.workers, reuse=not args.no_reuse, warn=_warn
+    )
     with ProgressDisplay(_console(stderr=True), args.quiet) as display:
         run = search(space, options, display)
     if not args.quiet:
@@ -177,6 +180,10 @@ def _search(args: argparse.Namespace) -> int:
         return _fail(f"interrupted; {len(run.evaluations)} evaluations kept in {out}, --resume goes on", INTERRUPTED)
     every_one_failed = run.evaluations and all(evaluation.get("failed") for evaluation in run.evaluations)
     return FAILED if every_one_failed else DONE
+
+
+def _warn(text: str) -> None:
+    print(f"planner: {text}", file=sys.stderr)
 
 
 def _warn_of_failures(evaluations: Sequence[dict[str, Any]]) -> None:

@@ -54,9 +54,7 @@ def regime_of_plan(deployment: Deployment, workload: Workload) -> Regime:
     model = deployment.model
     precision = deployment.quantization or model.weight_format or model.dtype
     kind = "mixture" if model.num_moe_layers > 0 else "dense"
-    return Regime(
-        deployment.gpu.name, weights_of(precision), kind, "closed loop" if workload.users else "open loop"
-    )
+    return Regime(deployment.gpu.name, weights_of(precision), kind, "closed loop" if workload.users else "open loop")
 
 
 def intervals(regime: Regime, metrics: Mapping[str, float]) -> dict[str, list[float]]:

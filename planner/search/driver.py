@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,6 +58,18 @@ class Keeper(Protocol):
         ...
 
 
+class Reuse(Protocol):
+    """What earlier searches found of the same candidates."""
+
+    def get(self, candidates: Mapping[str, Parameters]) -> dict[str, Outcome]:
+        """The outcomes that are known, by plan id."""
+        ...
+
+    def put(self, candidate: Parameters, outcome: Outcome) -> None:
+        """Keep an outcome for later searches."""
+        ...
+
+
 @dataclass(slots=True)
 class Found:
     """What a search found: evaluations in the order asked for, and whether it saw all there is."""
@@ -97,6 +109,7 @@ class Search:
         interrupts: Interrupts | None = None,
         twins: Twins | None = None,
         bounds: Bounding | None = None,
+        reuse: Reuse | None = None,
     ) -> None:
         self._space = space
         self._evaluator = evaluator
@@ -110,8 +123,10 @@ class Search:
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
         self._twins = twins or Twins()
         self._bounds = bounds
+        self._reuse = reuse
         self._dominance = bounds is not None and space.method != "exhaustive"  # who asks for all gets every verdict
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
+        self.reused = 0  # simulated by an earlier search
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for
         self._later = 0  # evaluations that are expected after those asked for now
@@ -292,15 +307,23 @@ class Search:
     def _simulated(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
             return
-        ids = list(todo)
-        outcomes = self._executor.run(list(todo.values()), len(todo) + self._later)
+        reused = self._reuse.get(todo) if self._reuse is not None else {}
+        self.reused += len(reused)
+        yield from reused.items()
+        ids = [plan for plan in todo if plan not in reused]
+        if not ids:
+            return
+        outcomes = self._executor.run([todo[plan] for plan in ids], len(ids) + self._later)
         while True:
             with self._interrupts.allowed():
                 item = next(outcomes, None)
             if item is None:
                 return
             self.simulations += 1
-            yield ids[item[0]], item[1]
+            plan, outcome = ids[item[0]], item[1]
+            if self._reuse is not None:
+                self._reuse.put(todo[plan], outcome)
+            yield plan, outcome
 
     def _keep(self, evaluation: Evaluation | None) -> None:
         if evaluation is None:

@@ -6,17 +6,18 @@ import dataclasses
 import hashlib
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner.bounds import Bounds
-from planner.evaluate import Evaluator, make_evaluator, plan_of
+from planner.evaluate import Evaluator, Outcome, make_evaluator, plan_of
+from planner.evaluation_store import EvaluationStore, key_of, open_store
 from planner.executors import make_executor
 from planner.interrupts import Interrupts
-from planner.parameters import content_id
+from planner.parameters import Parameters, content_id
 from planner.plan import dump_plan
 from planner.search.driver import Evaluation, Found, Progress, Search, front_of
 from planner.search.twins import Twins, alike_schedulings
@@ -35,6 +36,8 @@ class SearchOptions:
     resume: bool = False
     executor: str | None = None  # None: as the space says
     workers: int | None = None  # None: one per processor
+    reuse: bool = True  # what earlier searches simulated
+    warn: Callable[[str], None] = lambda text: None
 
 
 def search(space: Space, options: SearchOptions, show: Callable[[Progress], None] = lambda progress: None) -> Run:
@@ -52,14 +55,19 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
     with Interrupts() as interrupts, closing(store):
         store.start(manifest, keep_evaluations=bool(known))
         executor = make_executor(options.executor or space.executor, evaluator, options.workers)
+        earlier = EarlierSearches(evaluator, open_store(options.warn) if options.reuse else None)
         try:
             twins = Twins(alike_schedulings(evaluator.workload))
-            running = Search(space, evaluator, executor, store, known, show, interrupts, twins, Bounds(evaluator))
+            running = Search(
+                space, evaluator, executor, store, known, show, interrupts, twins, Bounds(evaluator), earlier
+            )
             found = running.run()
             manifest["simulations"] = running.simulations
+            manifest["reused"] = running.reused
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
+            earlier.close()
         run = _run(space, options.out, manifest, found, time.monotonic() - started)
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
@@ -150,8 +158,43 @@ def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
     }
 
 
+class EarlierSearches:
+    """What earlier searches simulated under everything that `evaluator` has of its own."""
+
+    def __init__(self, evaluator: Evaluator, store: EvaluationStore | None) -> None:
+        self._store = store
+        self._context = repr((full_context_of(evaluator), evaluator.request_slo, sorted(evaluator.gpus.items())))
+
+    def _key(self, candidate: Parameters) -> str | None:
+        return key_of(self._context, candidate)
+
+    def get(self, candidates: Mapping[str, Parameters]) -> dict[str, Outcome]:
+        """The outcomes that are known, by plan id."""
+        if self._store is None:
+            return {}
+        keys = {plan: self._key(candidate) for plan, candidate in candidates.items()}
+        found = self._store.get([key for key in keys.values() if key is not None])
+        return {plan: found[key] for plan, key in keys.items() if key in found}
+
+    def put(self, candidate: Parameters, outcome: Outcome) -> None:
+        """Keep an outcome for later searches."""
+        key = self._key(candidate)
+        if self._store is not None and key is not None:
+            self._store.put(key, outcome)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._store is not None:
+            self._store.close()
+
+
 def context_of(evaluator: Evaluator) -> str:
     """A digest of what all metrics depend on beside the candidate: equal digests, interchangeable evaluations."""
+    return content_id(full_context_of(evaluator))
+
+
+def full_context_of(evaluator: Evaluator) -> str:
+    """The same in 256 bits."""
     import numpy as np
 
     parts: list[Any] = [evaluator.seed, __version__, repr(evaluator.model), repr(evaluator.coefficients)]
@@ -159,7 +202,7 @@ def context_of(evaluator: Evaluator) -> str:
         value = getattr(evaluator.workload, field.name)
         content = hashlib.sha256(value.tobytes()).hexdigest() if isinstance(value, np.ndarray) else repr(value)
         parts.append((field.name, content))
-    return content_id(*parts)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _known(options: SearchOptions, context: str) -> dict[str, Evaluation]:
