@@ -13,6 +13,7 @@ import pytest
 from planner.evaluate import Outcome
 from planner.executors import Executor, make_executor
 from planner.executors.choose import AutoExecutor
+from planner.executors.process_pool import ProcessExecutor
 from planner.executors.serial import SerialExecutor
 from planner.parameters import Parameters
 
@@ -129,5 +130,13 @@ def test_what_an_evaluator_raises_is_raised() -> None:
     try:
         with pytest.raises(KeyError):
             list(executor.run([{"no n": 1}], 1))
+    finally:
+        executor.close()
+
+
+def test_a_ctrl_c_at_the_terminal_reaches_the_driver_and_no_worker() -> None:
+    executor = ProcessExecutor(len, 1)  # type: ignore[arg-type]
+    try:
+        assert [os.getpgid(worker) for worker in executor.worker_processes()] != [os.getpgrp()]
     finally:
         executor.close()

@@ -33,6 +33,7 @@ class _Worker:
             [sys.executable, "-c", "from planner.executors.process_pool import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,  # a Ctrl-C at the terminal is for the driver alone
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
         )
         self._answers = answers
