@@ -260,11 +260,14 @@ class Result:
 
     def _stages(self) -> list[dict[str, Any]]:
         """The same by load stage; rates are over the stage's own duration."""
-        records = self.records
-        return [
-            {"duration_s": seconds} | group_summary(records, records.stage == number, seconds, self._request_slo)
-            for number, seconds in enumerate(self.workload.stage_duration_s)
-        ]
+        records, left_s = self.records, self.workload.time_limit_ps / PS_PER_S or np.inf
+        stages = []
+        for number, planned_s in enumerate(self.workload.stage_duration_s):
+            seconds = float(min(planned_s, left_s))  # a time limit cuts stages short
+            left_s = max(0.0, left_s - planned_s)
+            own = group_summary(records, records.stage == number, seconds, self._request_slo)
+            stages.append({"duration_s": seconds} | own)
+        return stages
 
     def _replica_summary(self, index: int) -> dict[str, Any]:
         stats, records = self._replicas[index].stats, self.records
