@@ -113,6 +113,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "quantization": partial(_word, optional=True),
     "async_scheduling": _flag,
     "long_prefill_token_threshold": partial(_whole, minimum=0),
+    "num_gpu_blocks_override": partial(_whole, minimum=1, optional=True),
     "engine_version": _word,
     "scheduling": partial(_policy, kind="scheduling"),
     "preemption": partial(_policy, kind="preemption"),

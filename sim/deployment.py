@@ -36,6 +36,7 @@ class Deployment:
     quantization: str | None = None  # None: as the checkpoint is
     async_scheduling: bool = True
     long_prefill_token_threshold: int = 0  # 0: none
+    num_gpu_blocks_override: int | None = None  # KV blocks a replica, say from an engine's log; None: as memory allows
     engine_version: str = "0.15.1"
     scheduling: PolicySpec = PolicySpec("fcfs")
     preemption: PolicySpec = PolicySpec("fcfs")

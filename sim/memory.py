@@ -53,6 +53,7 @@ class KVCapacity:
 def kv_capacity(deployment: Deployment) -> KVCapacity:
     """The KV cache of a replica of `deployment`, every quantity per GPU (vLLM: gpu_worker.determine_available_memory).
 
+    With `num_gpu_blocks_override` the cache has that many blocks, as in vLLM: the estimate of what is left is not used.
     `DoesNotFit` with the arithmetic if the weights, or weights and working memory, leave no room; if not one request
     of an explicit max_model_len fits; the deployment itself is taken as valid (see `sim.checks`).
     """
@@ -63,9 +64,12 @@ def kv_capacity(deployment: Deployment) -> KVCapacity:
     non_torch = NON_TORCH_BYTES if tp == 1 else NON_TORCH_BYTES_OF_A_GROUP
     graphs = cuda_graph_bytes(model, deployment.max_num_seqs, deployment.engine_version)
     kv = usable - weights - activation - non_torch - graphs
-    _refuse_without_room(deployment, usable, weights, activation, non_torch, graphs)
+    if deployment.num_gpu_blocks_override is None:
+        _refuse_without_room(deployment, usable, weights, activation, non_torch, graphs)
     block_bytes = deployment.block_size * _bytes_per_token_in_pool(deployment)
     num_blocks = kv // block_bytes
+    if deployment.num_gpu_blocks_override is not None:
+        num_blocks, kv = deployment.num_gpu_blocks_override, deployment.num_gpu_blocks_override * block_bytes
     tokens = num_blocks * deployment.block_size
     return KVCapacity(
         num_blocks=num_blocks,

@@ -80,6 +80,7 @@ deployments = st.fixed_dictionaries(
         "quantization": st.sampled_from([None, "fp8", "awq", "gptq_marlin"]),
         "async_scheduling": st.booleans(),
         "long_prefill_token_threshold": st.integers(0, 8192),
+        "num_gpu_blocks_override": st.sampled_from([None, 20_000, 200_000]),
         "engine_version": st.sampled_from(["0.15.1", "0.22.1", "0.11.0rc2"]),
     }
 )

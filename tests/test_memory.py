@@ -283,3 +283,12 @@ def test_what_vllm_refuses_is_refused_by_field(settings: dict[str, Any], field: 
 )
 def test_what_vllm_takes_is_taken(settings: dict[str, Any]) -> None:
     check_deployment(deployment(**settings))
+
+
+def test_an_engines_log_has_the_last_word_on_its_blocks() -> None:
+    estimated = deployment("meta-llama/Llama-3.1-8B-Instruct")
+    told = dataclasses.replace(estimated, num_gpu_blocks_override=1234)
+    assert kv_capacity(told).num_blocks == 1234
+    assert kv_capacity(told).tokens == 1234 * told.block_size
+    with pytest.raises(DoesNotFit, match="max_model_len"):
+        kv_capacity(dataclasses.replace(told, max_model_len=1234 * told.block_size + 1))

@@ -24,6 +24,7 @@ _VALUES = {
     "kv_cache_dtype": ("--kv-cache-dtype", str),
     "quantization": ("--quantization", str),
     "long_prefill_token_threshold": ("--long-prefill-token-threshold", int),
+    "num_gpu_blocks_override": ("--num-gpu-blocks-override", int),
 }
 _SWITCHES = {"enable_prefix_caching": "enable-prefix-caching", "async_scheduling": "async-scheduling"}
 _SCHEDULING = "--scheduling-policy"
@@ -140,7 +141,7 @@ def _commands(text: str) -> list[list[str]]:
 def _parse(words: list[str]) -> dict[str, Any]:
     if not words or words[0].startswith("--"):
         raise InputError("", "`vllm serve` names no model")
-    values: dict[str, Any] = {"model": words[0], "quantization": None}
+    values: dict[str, Any] = {"model": words[0], "quantization": None, "num_gpu_blocks_override": None}
     by_flag = {flag: (name, kind) for name, (flag, kind) in _VALUES.items()}
     switches = {f"--{prefix}{flag}": (name, not prefix) for name, flag in _SWITCHES.items() for prefix in ("", "no-")}
     rest = [part for word in words[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
