@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim.backlog import backlog_trend
 from sim.engine.stats import bin_start
+from sim.workload import SLO_CLASS_PRIORITY
 
 PS_PER_MS = 1e9
 PS_PER_S = 1e12
@@ -20,6 +22,8 @@ _SCALARS = {
     "offered": "max",
     "completed": "max",
     "shed": "min",
+    "expired": "min",
+    "shed_rate": "min",
     "rejected": "min",
     "unfinished": "min",
     "duration_s": "min",
@@ -31,6 +35,7 @@ _SCALARS = {
     "cost_per_million_output_tokens": "min",
     "goodput_rps": "max",
     "slo_attainment": "max",
+    "jain_index": "max",
     "preemptions": "min",
     "prefix_hit_rate": "max",
     "kv_capacity_tokens": "max",
@@ -47,6 +52,22 @@ def flat_name(distribution: str, statistic: str) -> str:
 
 METRICS: dict[str, str] = _SCALARS | {flat_name(d, s): "min" for d in DISTRIBUTIONS for s in STATISTICS}
 """Every flat metric and whether more (`max`) or less (`min`) of it is better."""
+
+_CLASS_SCALARS = (
+    "offered",
+    "completed",
+    "shed",
+    "expired",
+    "shed_rate",
+    "requests_per_s",
+    "output_tokens_per_s",
+    "goodput_rps",
+    "slo_attainment",
+)
+_CLASS_DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms")
+_OF_A_CLASS = (*_CLASS_SCALARS, *(flat_name(d, s) for d in _CLASS_DISTRIBUTIONS for s in STATISTICS))
+CLASS_METRICS: dict[str, str] = {f"{c}.{name}": METRICS[name] for c in SLO_CLASS_PRIORITY for name in _OF_A_CLASS}
+"""The same of one SLO class: ``critical.ttft_p99_ms``. Without a value where the workload has no such class."""
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -76,7 +97,9 @@ class Records:
     offered: Mask
     completed: Mask
     shed: Mask
+    expired: Mask
     rejected: Mask
+    tenant: npt.NDArray[np.int64]
 
 
 def distribution(values: Floats) -> dict[str, float | None]:
@@ -133,13 +156,16 @@ def group_summary(records: Records, mask: Mask, duration_s: float, request_slo: 
     rate = 1.0 / duration_s if duration_s > 0 else 0.0
     good = int((meets_slo(records, request_slo) & mask).sum())
     shed = int((records.shed & mask).sum())
+    expired = int((records.expired & mask).sum())
     rejected = int((records.rejected & mask).sum())
     done = int(completed.sum())
-    unfinished = offered - done - shed - rejected
+    unfinished = offered - done - shed - expired - rejected
     return {
         "offered": offered,
         "completed": done,
         "shed": shed,
+        "expired": expired,
+        "shed_rate": (shed + expired) / offered if offered else 0.0,
         "rejected": rejected,
         "unfinished": unfinished,
         "requests_per_s": done * rate,
@@ -161,28 +187,45 @@ def flatten(summary: Mapping[str, Any]) -> dict[str, float | None]:
     for name in DISTRIBUTIONS:
         for statistic in STATISTICS:
             flat[flat_name(name, statistic)] = summary[name][statistic]
+    for slo_class, group in summary.get("classes", {}).items():
+        for name in _CLASS_SCALARS:
+            flat[f"{slo_class}.{name}"] = group[name]
+        for name in _CLASS_DISTRIBUTIONS:
+            for statistic in STATISTICS:
+                flat[f"{slo_class}.{flat_name(name, statistic)}"] = group[name][statistic]
     return flat
+
+
+def jain_index(records: Records, tenants: int) -> float | None:
+    """How evenly tenants are served, 1 / number (one gets all) to 1: Jain's index of the share of each tenant's tokens
+    that was served. None where there are no tenants (Jain, Chiu, Hawe 1984).
+    """
+    if tenants == 0:
+        return None
+    tokens = (records.prompt_tokens + records.output_tokens).astype(np.float64)
+    asked = np.bincount(records.tenant[records.offered], tokens[records.offered], tenants)
+    served = np.bincount(records.tenant[records.completed], tokens[records.completed], tenants)
+    share = served[asked > 0] / asked[asked > 0]
+    squares = float((share**2).sum())
+    return float(share.sum()) ** 2 / (len(share) * squares) if squares else None
 
 
 def saturation(records: Records, closed_loop: bool) -> str:
     """`stable`, `backlogged` or `overloaded`, from the requests that wait for their first token over the arrivals.
 
-    In an open loop: overloaded if their number, seen by arriving requests, still grows by half from the middle to the
-    last third of the run and ends beyond 5% of what was offered; backlogged if more than one in ten requests queues
+    In an open loop: overloaded if their number, seen by arriving requests, grows beyond its own noise (`BacklogTrend`),
+    or if more than one in a hundred expires at the gateway; backlogged if more than one in ten requests queues
     for longer than the median request takes to be answered after it. A closed loop cannot overload: it is backlogged
     or stable.
     """
-    served = records.offered & ~records.shed & ~records.rejected
+    served = records.offered & ~records.shed & ~records.rejected & ~records.expired
     n = int(served.sum())
     if n < 10:
         return "stable"
     arrival = records.arrival_ms[served]
     start = arrival + np.where(np.isnan(records.queue_ms[served]), np.inf, records.queue_ms[served])
-    order = np.argsort(arrival, kind="stable")
-    arrival, start = arrival[order], start[order]
-    waiting = np.arange(n) - np.searchsorted(np.sort(start), arrival, side="right")
-    middle, last = waiting[n // 3 : 2 * n // 3], waiting[2 * n // 3 :]
-    if not closed_loop and last.mean() > 1.5 * middle.mean() and waiting[-1] > max(10.0, 0.05 * n):
+    expired = float(records.expired.sum() / records.offered.sum())
+    if not closed_loop and (expired > 0.01 or backlog_trend(arrival, start).is_growing):
         return "overloaded"
     queue = records.queue_ms[served]
     service = records.e2e_ms[served] - queue

@@ -20,7 +20,7 @@ from sim.cluster.registry import make_policy
 from sim.deployment import Deployment
 from sim.engine.blocks import ContentPaths
 from sim.engine.replica import NEVER, EngineConfig, Replica
-from sim.engine.requests import REJECTED, SERVED, SHED, RequestTable
+from sim.engine.requests import EXPIRED, REJECTED, SERVED, SHED, RequestTable
 from sim.errors import InputError
 from sim.latency import (
     Coefficients,
@@ -31,7 +31,15 @@ from sim.latency import (
     load_coefficients,
 )
 from sim.memory import KVCapacity, kv_capacity
-from sim.metrics import PS_PER_MS, PS_PER_S, Records, group_summary, inter_token_distribution, saturation
+from sim.metrics import (
+    PS_PER_MS,
+    PS_PER_S,
+    Records,
+    group_summary,
+    inter_token_distribution,
+    jain_index,
+    saturation,
+)
 from sim.workload import Workload
 
 
@@ -168,7 +176,8 @@ class Result:
         outcome = np.frombuffer(table.outcome, dtype=np.int8)
         offered = arrival <= limit
         rejected, shed = offered & (outcome == REJECTED), offered & (outcome == SHED)
-        served = offered & ~rejected & ~shed
+        expired = offered & (outcome == EXPIRED)
+        served = offered & ~rejected & ~shed & ~expired
         ttft = first - arrival
         e2e = finish - arrival
         output = self.workload.output_tokens
@@ -177,7 +186,7 @@ class Result:
         waited = np.where(served & np.isnan(ttft), limit - arrival, ttft) if limit < np.inf else ttft
         return Records(
             arrival_ms=arrival / PS_PER_MS,
-            queue_ms=(_floats(table.scheduled_ps) - _floats(table.queue_ps)) / PS_PER_MS,
+            queue_ms=(_floats(table.scheduled_ps) - arrival - self._before_queue_ps()) / PS_PER_MS,
             ttft_ms=ttft / PS_PER_MS,
             ttft_floor_ms=waited / PS_PER_MS,
             tpot_ms=tpot / PS_PER_MS,
@@ -192,8 +201,16 @@ class Result:
             offered=offered,
             completed=served & ~np.isnan(e2e),
             shed=shed,
+            expired=expired,
+            tenant=self.workload.tenant if self.workload.tenant is not None else zeros,
             rejected=rejected,
         )
+
+    def _before_queue_ps(self) -> npt.NDArray[np.float64]:
+        """How long each request takes from its arrival to the engine's queue if nothing holds it back."""
+        overhead = self._overhead
+        constant = overhead.gateway_ps + overhead.before_queue_ps
+        return constant + overhead.before_queue_ps_per_token * self.workload.prompt_tokens.astype(np.float64)
 
     @cached_property
     def duration_s(self) -> float:
@@ -202,7 +219,7 @@ class Result:
         if not records.offered.any():
             return 0.0
         start = float(np.nanmin(records.arrival_ms))
-        unfinished = records.offered & ~records.completed & ~records.shed & ~records.rejected
+        unfinished = records.offered & ~records.completed & ~records.shed & ~records.rejected & ~records.expired
         if unfinished.any():
             return self.workload.time_limit_ps / PS_PER_S - start / 1e3
         if not records.completed.any():
@@ -242,20 +259,30 @@ class Result:
             "seats_mean_utilization": min(1.0, sum(s.seat_area for s in stats) * share / deployment.max_num_seqs),
             "replica_utilization_mean": min(1.0, sum(s.busy_ps for s in stats) * share),
             "saturation": saturation(records, self.workload.users > 0),
+            "jain_index": jain_index(records, len(self.workload.tenants)),
             "classes": self._classes(),
+            "tenants": self._tenants(),
             "stages": self._stages(),
             "replicas": [self._replica_summary(index) for index in range(len(stats))],
         }
 
     def _classes(self) -> dict[str, Any]:
-        """The same by SLO class, where there is more than one."""
+        """The same by SLO class, where the workload names classes."""
         names = self.workload.slo_classes
-        if len(names) < 2:
+        if self.workload.slo_class is None:
             return {}
         records = self.records
         return {
             name: group_summary(records, records.slo_class == number, self.duration_s, self._request_slo)
             for number, name in enumerate(names)
+        }
+
+    def _tenants(self) -> dict[str, Any]:
+        """The same by tenant, where the workload names tenants."""
+        records = self.records
+        return {
+            name or "-": group_summary(records, records.tenant == number, self.duration_s, self._request_slo)
+            for number, name in enumerate(self.workload.tenants)
         }
 
     def _stages(self) -> list[dict[str, Any]]:
@@ -314,7 +341,7 @@ class Result:
 
     def _outcome(self, index: int) -> str:
         records = self.records
-        for name in ("completed", "shed", "rejected"):
+        for name in ("completed", "shed", "expired", "rejected"):
             if getattr(records, name)[index]:
                 return name
         return "unfinished" if records.offered[index] else "not offered"

@@ -124,7 +124,7 @@ class OracleCluster:
 
     def next_of_user(self, now: int) -> None:
         if self.workload.users and self.next_user < len(self.workload):
-            at = now + self.overhead.last_token_ps + self.workload.think_time_ps
+            at = now + max(1, self.overhead.last_token_ps + self.workload.think_time_ps)
             heapq.heappush(self.events, (at, ARRIVE, self.next_user, 0))
             self.next_user += 1
 

@@ -69,7 +69,7 @@ def _room(metrics: Mapping[str, Any]) -> str:
 def _refused(metrics: Mapping[str, Any]) -> str:
     """Requests that the plan does not serve: what it saves on them must be seen beside its figures."""
     offered = _value(metrics, "offered")
-    kinds = (("shed", "sheds"), ("rejected", "rejects as too long"))
+    kinds = (("shed", "sheds"), ("expired", "lets expire"), ("rejected", "rejects as too long"))
     counts = [(words, _value(metrics, name)) for name, words in kinds]
     parts = [
         f"{words} {names.percent(count / offered)} of the requests" for words, count in counts if count and offered

@@ -17,6 +17,8 @@ _METRICS = {
     "cost_per_hour": ("cost", "$/h"),
     "cost_per_million_output_tokens": ("cost per million output tokens", "$"),
     "slo_attainment": ("SLO attainment", ""),
+    "shed_rate": ("share shed", ""),
+    "jain_index": ("fairness between tenants (Jain)", ""),
     "prefix_hit_rate": ("prefix-cache hit rate", ""),
     "kv_utilization_mean": ("mean KV-cache use", ""),
     "kv_capacity_tokens": ("KV cache of a replica", "tokens"),
@@ -32,6 +34,9 @@ def metric_name(metric: str) -> str:
     """A metric in words, without its unit: ``ttft_p99_ms`` is "p99 TTFT"."""
     if metric in _METRICS:
         return _METRICS[metric][0]
+    slo_class, dot, of_class = metric.partition(".")
+    if dot:
+        return f"{metric_name(of_class)} of {slo_class}"
     head, _, rest = metric.partition("_")
     statistic = rest.removesuffix("_ms")
     if head in _LATENCIES and statistic in _STATISTICS:
@@ -41,6 +46,7 @@ def metric_name(metric: str) -> str:
 
 def metric_unit(metric: str) -> str:
     """The unit of a metric, empty where it is a count or a share."""
+    metric = metric.rpartition(".")[2]
     if metric in _METRICS:
         return _METRICS[metric][1]
     return "ms" if metric.endswith("_ms") else ""

@@ -52,7 +52,12 @@ def _name_of(value: Any) -> str:
 
 
 def _served(summary: Mapping[str, Any]) -> str:
-    others = (("shed", "shed"), ("rejected", "rejected as too long"), ("unfinished", "unfinished"))
+    others = (
+        ("shed", "shed"),
+        ("expired", "expired at the gateway"),
+        ("rejected", "rejected as too long"),
+        ("unfinished", "unfinished"),
+    )
     extra = "".join(f", {names.number(summary[key])} {words}" for key, words in others if summary.get(key))
     return (
         f"{names.number(summary['completed'])} of {names.number(summary['offered'])} requests completed{extra} in "

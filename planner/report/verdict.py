@@ -83,7 +83,7 @@ def rule(run: Run) -> str:
 def _refused_percent(plan: Evaluation) -> int:
     """Requests shed or rejected, in whole percent: a plan must not win on latency by serving less."""
     offered = plan["metrics"].get("offered") or math.nan
-    refused = sum(plan["metrics"].get(name) or 0.0 for name in ("shed", "rejected"))
+    refused = sum(plan["metrics"].get(name) or 0.0 for name in ("shed", "expired", "rejected"))
     share = 100 * refused / offered
     return 0 if math.isnan(share) else math.ceil(share)
 

@@ -60,10 +60,10 @@ class Cluster:
         self._on_the_way: list[tuple[int, int, int]] = []  # (queue time, request, replica)
         self._due_ps = [NEVER] * len(replicas)  # when each replica needs attention
         self._due: list[tuple[int, int]] = []  # a heap of (due time, replica); outdated where it is not in _due_ps
-        self._admits_all = isinstance(admission, AlwaysAdmit)
+        self._admits_all = type(admission) is AlwaysAdmit  # a subclass may shed
         self._flow: FlowControlPolicy | None = None
         self._queue: GatewayQueue | None = None
-        if flow_control is not None and not isinstance(flow_control, NoFlowControl):
+        if flow_control is not None and type(flow_control) is not NoFlowControl:
             self._flow = flow_control
             self._queue = GatewayQueue(flow_control, table)
         self._reads_replicas = (
@@ -72,7 +72,7 @@ class Cluster:
 
     def run(self, workload: Workload) -> None:
         """Serve all of `workload`, or as much as its time limit allows."""
-        end_ps = workload.time_limit_ps + 1 if workload.time_limit_ps else NEVER
+        end_ps = min(workload.time_limit_ps + 1, NEVER) if workload.time_limit_ps else NEVER
         if workload.users or self._queue is not None:
             self._run_events(workload, end_ps)
         elif self._reads_replicas:
@@ -119,7 +119,9 @@ class Cluster:
 
     def _run_events(self, workload: Workload, end_ps: int) -> None:
         """Event by event: a closed loop, where an answer brings the next request, or a gateway with a queue."""
-        arrivals = _Arrivals(workload, self._table, self._overhead.last_token_ps + workload.think_time_ps)
+        # At least 1 ps: a request that an answer brings comes after every boundary of that moment.
+        delay_ps = max(1, self._overhead.last_token_ps + workload.think_time_ps)
+        arrivals = _Arrivals(workload, self._table, delay_ps)
         interval, queue = self._interval_ps, self._queue
         scrape_ps = 0 if self._reads_replicas and interval else NEVER
         cycle_ps = NEVER
