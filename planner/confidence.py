@@ -45,6 +45,9 @@ class ScaledStepTime(StepTime):
         factor = self._factor
         return round(constant * factor), round(per_context * factor), round(per_window_context * factor)
 
+    def floor(self, num_seqs: int) -> int:
+        return round(self._base.floor(num_seqs) * self._factor)
+
     def mixed(self, *batch: int) -> int:
         return round(self._base.mixed(*batch) * self._factor)
 

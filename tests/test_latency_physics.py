@@ -57,6 +57,13 @@ def prefill(step_time: StepTime, tokens: int, computed: int = 0, decodes: int = 
     return step_time.mixed(decodes, context, windowed, 1, tokens, pairs, seen, computed + tokens, decodes + 1)
 
 
+def decode(step_time: StepTime, seqs: int, context: int = 0) -> int:
+    """Of a step of `seqs` decodes with `context` tokens of context in all."""
+    constant, per_token, per_windowed = step_time.decode(seqs)
+    windowed = min(context, seqs * step_time.window)
+    return max(constant + per_token * context + per_windowed * windowed, step_time.floor(seqs))
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_decode_is_never_faster_than_reading_the_weights_and_the_cache(name: str) -> None:
     for deployment in deployments(name):
@@ -93,7 +100,7 @@ def test_two_gpus_are_never_more_than_twice_as_fast_as_one(name: str) -> None:
     for gpu in GPUS:
         one, two = (build_step_time(Deployment(model, gpu, tensor_parallel_size=tp), COEFFICIENTS) for tp in (1, 2))
         for seqs in (1, 64):
-            assert one.decode(seqs)[0] <= 2 * two.decode(seqs)[0]
+            assert decode(one, seqs) <= 2 * decode(two, seqs)
         assert prefill(one, 2048) <= 2 * prefill(two, 2048)
 
 
@@ -101,7 +108,7 @@ def test_two_gpus_are_never_more_than_twice_as_fast_as_one(name: str) -> None:
 def test_more_sequences_and_more_tokens_never_take_less_time(name: str) -> None:
     for deployment in deployments(name, (1, 2)):
         step_time = build_step_time(deployment, COEFFICIENTS)
-        decodes = [step_time.decode(seqs)[0] for seqs in (*range(1, 70), *range(70, 600, 13))]
+        decodes = [decode(step_time, seqs) for seqs in (*range(1, 70), *range(70, 600, 13))]
         assert decodes == sorted(decodes)
         chunks = [prefill(step_time, tokens) for tokens in (*range(1, 600, 7), *range(600, 9000, 400))]
         assert chunks == sorted(chunks)
@@ -118,6 +125,7 @@ def test_adding_to_a_batch_never_takes_less_time() -> None:
             seqs, tokens, computed = rng.randrange(200), rng.randrange(1, 3000), rng.choice((0, rng.randrange(5000)))
             context = seqs * rng.randrange(1, 4000)
             base = prefill(step_time, tokens, computed, seqs, context)
+            assert base >= (decode(step_time, seqs, context) if seqs else 0)
             assert prefill(step_time, tokens + rng.randrange(1, 40), computed, seqs, context) >= base
             assert prefill(step_time, tokens, computed + rng.randrange(1, 400), seqs, context) >= base
             assert prefill(step_time, tokens, computed, seqs + 1, context + rng.randrange(1, 4000)) >= base
@@ -129,7 +137,7 @@ def test_a_deeper_model_takes_longer(name: str) -> None:
     deeper = replace(model, num_layers=model.num_layers + 4)
     gpu = load_gpu("H200")
     shallow, deep = (build_step_time(Deployment(m, gpu), COEFFICIENTS) for m in (model, deeper))
-    assert deep.decode(8)[0] > shallow.decode(8)[0]
+    assert decode(deep, 8) > decode(shallow, 8)
     assert prefill(deep, 512) > prefill(shallow, 512)
 
 
@@ -138,7 +146,7 @@ def test_synchronous_scheduling_adds_the_host_to_each_step() -> None:
     overlapped, serial = (
         build_step_time(Deployment(model, gpu, async_scheduling=on), COEFFICIENTS) for on in (True, False)
     )
-    assert serial.decode(32)[0] > overlapped.decode(32)[0]
+    assert decode(serial, 32) > decode(overlapped, 32)
     assert prefill(serial, 512) > prefill(overlapped, 512)
 
 

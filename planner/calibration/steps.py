@@ -70,7 +70,8 @@ def step_ms(step_time: StepTime, row: Row) -> float:
     context = int(float(row["context_tokens"]))
     if not new:
         constant, per_token, _ = step_time.decode(decodes)
-        return (constant + per_token * int(float(row["total_kv_tokens"]))) / 1e9
+        duration = constant + per_token * int(float(row["total_kv_tokens"]))
+        return max(duration, step_time.floor(decodes)) / 1e9
     computed = 0 if decodes else context - new
     pairs = new * computed + new * (new + 1) // 2
     kv = decodes * context

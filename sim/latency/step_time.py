@@ -182,19 +182,24 @@ class PhysicalStepTime(StepTime):
             return 0.0
         return self._lm_head.us(rows) + self._sampler_step_us + rows * self._sampler_us
 
-    def _with_host(self, gpu_us: float, host_us: float) -> float:
-        return max(gpu_us, host_us) if self._async else gpu_us + host_us
-
     def decode(self, num_seqs: int) -> tuple[int, int, int]:
         """(ps, ps per context token, ps per windowed context token) of a step of `num_seqs` decodes."""
         engine = self._engine
         tokens = padded_tokens(num_seqs, self._max_capture)
         total = engine.step_us + self._forward_us(tokens) + self._sample_us(num_seqs)
         total += self._attention_us + num_seqs * self._tile_us
-        if num_seqs > self._max_capture:
-            total = max(total, self._eager_us)
-        total = self._with_host(total, engine.host_step_us + num_seqs * engine.host_sequence_us)
+        if not self._async:
+            total += engine.host_step_us + num_seqs * engine.host_sequence_us
         return ceil(total * PS_PER_US), self._context_ps, self._window_context_ps
+
+    def floor(self, num_seqs: int) -> int:
+        """ps of the host in a step of `num_seqs` decodes, which the GPU's time hides as far as it goes: launching what no
+        CUDA graph covers and, with asynchronous scheduling, preparing the step after."""
+        engine = self._engine
+        host = self._eager_us if num_seqs > self._max_capture else 0.0
+        if self._async:
+            host = max(host, engine.host_step_us + num_seqs * engine.host_sequence_us)
+        return ceil(host * PS_PER_US)
 
     def _mixed_tokens_ps(self, tokens: int) -> float:
         """Of the layers without the attention's work, in ps, for a mixed batch of `tokens`."""
