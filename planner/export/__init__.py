@@ -21,6 +21,10 @@ TARGETS = {
     "vllm": "planner.export.vllm:VllmExporter",
     "llm-d": "planner.export.llm_d:LlmDExporter",
     "inference-perf": "planner.export.inference_perf:InferencePerfExporter",
+    "vllm-sweep": "planner.export.vllm_sweep:VllmSweepExporter",
+    "kserve": "planner.export.kserve:KserveExporter",
+    "guidellm": "planner.export.guidellm:GuidellmExporter",
+    "aiperf": "planner.export.aiperf:AiperfExporter",
 }
 
 
@@ -45,7 +49,7 @@ def export_plans(run_dir: str | Path, top_k: int, out_dir: str | Path, target: s
     exporter = load_exporter(target)
     if top_k < 1:
         raise InputError("--top-k", f"must be at least 1, got {top_k}")
-    folders, refusals = [], []
+    folders, refusals, exported = [], [], []
     for rank, group in enumerate(_best(Path(run_dir), top_k), start=1):
         try:
             plan, files = _first_expressible(exporter, [replace(plan, rank=rank) for plan in group])
@@ -58,6 +62,9 @@ def export_plans(run_dir: str | Path, top_k: int, out_dir: str | Path, target: s
         except OSError as error:
             raise InputError("--out", f"{folder} cannot be written: {error.strerror or error}") from None
         folders.append(folder)
+        exported.append(plan)
+    if exported:
+        _write(Path(out_dir), exporter.together(exported))
     if refusals:
         first = refusals[0]
         others = f" ({len(refusals) - 1} more likewise)" if len(refusals) > 1 else ""

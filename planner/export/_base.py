@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -106,3 +106,7 @@ class Exporter:
         Raises InputError where the plan uses what the target does not have.
         """
         raise NotImplementedError
+
+    def together(self, plans: Sequence[SimulatedPlan]) -> dict[str, str]:
+        """Files about all the exported plans, which come to lie above their folders; most targets have none."""
+        return {}

@@ -132,9 +132,9 @@ def goodput(plan: SimulatedPlan) -> list[str]:
     return ["--goodput", *pairs] if pairs else []
 
 
-def bench_script(plan: SimulatedPlan, bench: Bench, remarks: list[str]) -> str:
-    """The script that measures the served plan, one ``vllm bench serve``."""
-    rows = [
+def bench_rows(plan: SimulatedPlan, bench: Bench) -> list[list[str]]:
+    """The flags of the one ``vllm bench serve`` that measures the plan, the server's address left out."""
+    return [
         ["--backend", "openai"],
         ["--endpoint", "/v1/completions"],
         ["--model", plan.served_model],
@@ -149,6 +149,11 @@ def bench_script(plan: SimulatedPlan, bench: Bench, remarks: list[str]) -> str:
         ["--save-detailed"],
         ["--result-filename", RESULT_FILE],
     ]
+
+
+def bench_script(plan: SimulatedPlan, bench: Bench, remarks: list[str]) -> str:
+    """The script that measures the served plan, one ``vllm bench serve``."""
+    rows = bench_rows(plan, bench)
     command = [
         "PYTHONHASHSEED=0 vllm bench serve",
         '  --base-url "$BASE_URL"',
