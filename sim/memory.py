@@ -16,6 +16,9 @@ GIB = 1024**3
 # its double buffer (12), and the sorted probabilities (4). Four H100 logs of vLLM 0.11 with 1024 rows give 37.5 to
 # 38.5, and one of gemma-3-4b on a B200 (vLLM pull request 21489) gives 38.8.
 SAMPLER_BYTES_PER_LOGIT = 38
+# Before vLLM 0.11 less: 70B at TP=2 on H100 (llm-d-benchmark's grid, 1,024 seats) serves as three requests of 11,000
+# tokens at a time do. That is a KV cache of 33,000 to 44,000 tokens, 17 to 30 bytes a logit: one int64 less.
+SAMPLER_BYTES_PER_LOGIT_BEFORE_0_11 = 30
 
 # What processes hold outside of torch's allocator at the end of profiling. Logs of H100s with vLLM 0.11: 0.13 GiB at
 # TP=1 (cuBLAS and attention workspaces), 0.54 GiB at TP=2 (NCCL's channels and the custom all-reduce's buffers);
@@ -60,7 +63,8 @@ def kv_capacity(deployment: Deployment) -> KVCapacity:
     model, tp = deployment.model, deployment.tensor_parallel_size
     usable = int(deployment.gpu.memory_bytes * deployment.gpu_memory_utilization)
     weights = model.weight_bytes_per_gpu(tp, deployment.quantization)
-    activation = activation_peak_bytes(model, tp, deployment.max_num_batched_tokens, deployment.max_num_seqs)
+    batch = deployment.max_num_batched_tokens, deployment.max_num_seqs
+    activation = activation_peak_bytes(model, tp, *batch, deployment.engine_version)
     non_torch = NON_TORCH_BYTES if tp == 1 else NON_TORCH_BYTES_OF_A_GROUP
     graphs = cuda_graph_bytes(model, deployment.max_num_seqs, deployment.engine_version)
     kv = usable - weights - activation - non_torch - graphs
@@ -85,7 +89,9 @@ def kv_capacity(deployment: Deployment) -> KVCapacity:
     )
 
 
-def activation_peak_bytes(model: ModelSpec, tp: int, max_num_batched_tokens: int, max_num_seqs: int) -> int:
+def activation_peak_bytes(
+    model: ModelSpec, tp: int, max_num_batched_tokens: int, max_num_seqs: int, engine_version: str
+) -> int:
     """Peak of torch's allocations in vLLM's profile run, in bytes on one GPU, weights aside.
 
     One forward pass over max_num_batched_tokens tokens, then one sampler pass over max_num_seqs rows of logits, which
@@ -104,7 +110,9 @@ def activation_peak_bytes(model: ModelSpec, tp: int, max_num_batched_tokens: int
         up, down = model.expert_gemms(tp)
         widths.append(model.experts_per_token * (max(up.n, down.n) + down.k))
     forward = tokens * max(widths) * 2
-    sampler = min(max_num_seqs, tokens) * model.vocab_size * SAMPLER_BYTES_PER_LOGIT
+    older = _version(engine_version) < (0, 11)
+    per_logit = SAMPLER_BYTES_PER_LOGIT_BEFORE_0_11 if older else SAMPLER_BYTES_PER_LOGIT
+    sampler = min(max_num_seqs, tokens) * model.vocab_size * per_logit
     return alive + max(forward, sampler)
 
 

@@ -29,6 +29,12 @@ INFERENCEX_RANGE_RATIO = 0.8
 INFERENCEX_BUDGET = 8192
 INFERENCEX_ASYNC = ("Llama", "gpt-oss")
 
+# llm-d-benchmark's TP x replicas x concurrency grid (scenarios/ocp_H100_standalone_base.sh): what its servers were
+# started with, beside its defaults.
+LLMD_GRID = "analysis/analysis_pd"
+LLMD_GRID_MAX_MODEL_LEN = 32_768
+LLMD_GRID_BLOCK_SIZE = 128
+
 AIPERF_POOL = 100  # distinct prompts that aiperf makes by default (--num-dataset-entries)
 
 Row = dict[str, str]

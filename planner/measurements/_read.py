@@ -35,4 +35,6 @@ def _read(path: Path) -> list[MeasuredRun | Skipped]:
         return read_replay(path)
     if "concurrency" in columns or "rate_rps" in columns:
         return read_load_points(path)
+    if "running" in columns:
+        return [Skipped(path.stem, path.stem, "the server's state over time, no requests")]
     raise InputError(str(path), "is neither a JSON list of runs, nor a load-points CSV, nor a replay CSV")
