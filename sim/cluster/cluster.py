@@ -283,8 +283,11 @@ class Cluster:
 
     def _cached_tokens(self, number: int, index: int) -> int:
         """Leading tokens of a request's prompt that a replica's prefix cache holds now."""
-        cached = self._replicas[number].cached_blocks(index, self._views.now_ps) * self._block_size
-        self._note(number)  # to look may have cut a run of steps
+        replica = self._replicas[number]
+        next_ps = replica.next_ps
+        cached = replica.cached_blocks(index, self._views.now_ps) * self._block_size
+        if replica.next_ps != next_ps:
+            self._note(number)  # the look has cut a run of steps
         return cached
 
 

@@ -185,6 +185,8 @@ class Replica:
         if not self._caching:
             return 0
         path = self._path(index)
+        if not path or path[0][0] not in self.pool.root.children:
+            return 0
         limit = (self._table.prompt_tokens[index] - 1) // self._block_size
         match = self.pool.match(path, limit)
         if match.free_blocks and self._run_steps and self._blocks_of_run(self._steps_by(at_ps)) > 0:

@@ -27,7 +27,7 @@ class Probabilistic(AdmissionPolicy):
         must_be_positive(self, "queue_depth_threshold", "kv_cache_util_threshold")
 
     def shed_probability(self, saturation: float) -> float:
-        """Of a sheddable request; 1 from a saturation of k^(-1 / power) on, 0.3195 with llm-d's defaults."""
+        """Of a sheddable request; 1 from a saturation of k^(-1 / power) on, 0.3196 with llm-d's defaults."""
         return min(self.k * math.pow(saturation, self.power), 1.0)
 
     def admit(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> bool:
