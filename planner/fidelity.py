@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.measurements import MeasuredRun, Skipped, read_runs
 from planner.measurements._run import METRICS
+from planner.regimes import dump_table
 from sim.errors import InputError
 from sim.latency import Coefficients, build_step_time, load_coefficients
 from sim.simulate import Result, simulate
@@ -178,6 +179,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="open-loop JSON, load-points CSV or replay CSV")
     parser.add_argument("--json", metavar="OUT", help="write every comparison and the summaries")
     parser.add_argument("--plot", metavar="OUT.png", help="predicted against measured, with the 10%% band")
+    parser.add_argument("--regimes", metavar="OUT.yaml", help="write the table of residuals behind plans' intervals")
     parser.add_argument("--document", metavar="OUT.md", help="write the fidelity document")
     parser.add_argument("--coefficients", default="default", metavar="SET", help="a shipped set or a YAML file")
     parser.add_argument("--seed", type=int, default=0)
@@ -208,6 +210,12 @@ def run(args: argparse.Namespace) -> int:
         from planner.fidelity_plot import plot_fidelity
 
         plot_fidelity(report, args.plot)
+    if args.regimes:
+        from planner.fidelity_document import fitted
+
+        names = sorted(Path(file).name for file in args.files)
+        rows = [row for row in report.rows if not fitted(row)]
+        Path(args.regimes).write_text(dump_table(rows, report.coefficients, names), encoding="utf-8")
     if args.document:
         from planner.fidelity_document import write_fidelity_document
 

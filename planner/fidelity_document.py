@@ -95,7 +95,7 @@ def _left_out(report: FidelityReport) -> list[str]:
 def fidelity_document(report: FidelityReport, provenance: Mapping[str, Any]) -> str:
     """Markdown. Load points that were fitted on are left out of every table."""
     seen = FidelityReport(
-        [row for row in report.rows if not _fitted(row)], report.skipped, report.coefficients, report.wall_s
+        [row for row in report.rows if not fitted(row)], report.skipped, report.coefficients, report.wall_s
     )
 
     def where(chosen: Callable[[Comparison], bool]) -> Table:
@@ -122,7 +122,8 @@ def _load_point(row: Comparison) -> bool:
     return row.regime != "replay" and not row.source.startswith("vllm_open_loop")
 
 
-def _fitted(row: Comparison) -> bool:
+def fitted(row: Comparison) -> bool:
+    """Whether the shipped coefficients were fitted on the row."""
     return row.source.endswith("_train") or (_load_point(row) and is_fit_row(row.id))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planner.fidelity import Comparison
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-ENOUGH = 20  # measurements that make 5% quantiles mean something
+ENOUGH = 60  # measurements that make 5% quantiles mean something
 METRICS = ("ttft_mean", "ttft_p99", "tpot_mean", "e2e_mean", "output_tokens_per_s")
 KEYS = ("gpu", "weights", "kind", "load")
 

@@ -269,7 +269,9 @@ def front_document(run: Run) -> dict[str, Any]:
                 "id": evaluation["id"],
                 "parameters": evaluation["parameters"],
                 "metrics": evaluation["metrics"],
-                "slo_confidence": evaluation.get("slo_confidence"),  # None: simulated with one seed only
+                "slo_confidence": evaluation.get("slo_confidence"),
+                "intervals": evaluation.get("intervals", {}),
+                "validated": evaluation.get("validated"),
                 "same_objectives_as": None if first == evaluation["id"] else first,
             }
         )

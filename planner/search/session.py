@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.bounds import Bounds
+from planner.confidence import annotate
 from planner.evaluate import Evaluator, Outcome, make_evaluator, plan_of
 from planner.evaluation_store import EvaluationStore, key_of, open_store
 from planner.executors import make_executor
@@ -69,6 +70,9 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
             executor.close()
             earlier.close()
         run = _run(space, options.out, manifest, found, time.monotonic() - started)
+        if not found.interrupted:
+            objectives = [metric for metric, _ in run.objectives]
+            annotate(run.front_evaluations(), evaluator, space.constraints, objectives)
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
         store.finish(run, plans, _picture(run))

@@ -1,0 +1,154 @@
+"""Intervals and SLO confidence: what the residuals of measured runs say of a plan."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.cli import main
+from planner.confidence import intervals, outside_envelope, regime_of_plan, slo_confidence
+from planner.fidelity import Comparison
+from planner.regimes import ENOUGH, Regime, build_table, coverage, dump_table, nearest, shipped_table, weights_of
+from sim.catalog import load_gpu, load_model
+from sim.deployment import Deployment, PolicySpec
+from sim.workload import build_workload, parse_workload
+
+SPEC = {
+    "kind": "lengths",
+    "input": 300,
+    "output": 60,
+    "arrival": {"process": "poisson", "rate_rps": 8},
+    "num_requests": 150,
+}
+
+
+def plan(model: str = "meta-llama/Llama-3.1-8B-Instruct", gpu: str = "H100-SXM-80GB", **settings: object) -> Deployment:
+    return Deployment(load_model(model), load_gpu(gpu), **settings)
+
+
+def row(ratio: float, gpu: str = "H100-SXM-80GB", source: str = "a", number: int = 0) -> Comparison:
+    """A run measured `ratio` times as long as predicted."""
+    error = 100 * abs(1 / ratio - 1)
+    return Comparison(
+        f"{source}{number}",
+        "tpot_mean",
+        10 * ratio,
+        10,
+        error,
+        "mean",
+        source,
+        "open loop",
+        gpu,
+        "m",
+        "bf16",
+        False,
+        "ok",
+    )
+
+
+def test_intervals_cover_nine_in_ten_of_runs_drawn_as_the_table_s_were() -> None:
+    draw = random.Random(3)
+    table = build_table(row(math.exp(draw.gauss(0.02, 0.1)), number=i) for i in range(400))
+    residuals = nearest(table, Regime("H100-SXM-80GB", "16-bit", "dense", "open loop"), "tpot_mean")
+    fresh = [math.exp(draw.gauss(0.02, 0.1)) for _ in range(4000)]
+    inside = sum(residuals.ratios[0] <= ratio <= residuals.ratios[-1] for ratio in fresh) / len(fresh)
+    assert 0.87 <= inside <= 0.94
+    assert residuals.at(0.0) == residuals.ratios[0] <= residuals.at(0.3) <= residuals.at(0.9) <= residuals.at(1.0)
+
+
+def test_a_regime_with_few_measurements_borrows_from_a_wider_one() -> None:
+    rows = [row(1.1, number=i) for i in range(ENOUGH)] + [row(1.5, "L40S", number=i) for i in range(ENOUGH - 1)]
+    table = build_table(rows)
+    own = nearest(table, Regime("H100-SXM-80GB", "16-bit", "dense", "open loop"), "tpot_mean")
+    borrowed = nearest(table, Regime("L40S", "16-bit", "dense", "open loop"), "tpot_mean")
+    assert own.runs == ENOUGH
+    assert own.regime.gpu == "H100-SXM-80GB"
+    assert borrowed.regime.gpu is None
+    assert borrowed.runs == 2 * ENOUGH - 1
+
+
+def test_coverage_is_judged_without_the_runs_of_the_same_source() -> None:
+    draw = random.Random(1)
+    rows = [row(math.exp(draw.gauss(0, 0.05)), number=i) for i in range(200)]
+    rows += [row(2.0, source="strange", number=i) for i in range(50)]
+    inside, total = coverage(rows)["tpot_mean"]
+    assert total == 250
+    assert inside <= 200
+
+
+def test_the_table_says_where_it_comes_from() -> None:
+    document = yaml.safe_load(dump_table([row(1.0 + i / 100, number=i) for i in range(70)], "default", ["f.csv"]))
+    assert document["provenance"]["files"] == ["f.csv"]
+    assert document["provenance"]["runs"] == 70
+    shipped = yaml.safe_load((Path(__file__).parent.parent / "planner/validated_regimes.yaml").read_text())
+    assert shipped["provenance"]["runs"] > 300
+    assert all(0.8 <= share <= 0.97 for share in shipped["provenance"]["coverage_of_90_percent_intervals"].values())
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind"),
+    [("bf16", "16-bit"), ("fp16", "16-bit"), ("fp8", "8-bit"), ("nvfp4", "4-bit"), ("int4", "4-bit"), ("awq", "4-bit")],
+)
+def test_kinds_of_weights(precision: str, kind: str) -> None:
+    assert weights_of(precision) == kind
+
+
+def test_a_gpu_that_nobody_measured_has_wider_intervals_and_says_so() -> None:
+    load = build_workload(parse_workload(SPEC), 0)
+    known, unknown = plan(), plan(gpu="MI300X")
+    assert outside_envelope(known, load, "stable") == []
+    assert any("MI300X" in reason for reason in outside_envelope(unknown, load, "stable"))
+    table, gpus = shipped_table()
+    assert "MI300X" not in gpus
+    pooled = Regime(None, "16-bit", "dense", "open loop")
+    low, high = intervals(replace(pooled, gpu="MI300X"), {"tpot_mean_ms": 10.0})["tpot_mean_ms"]
+    residuals = nearest(table, pooled, "tpot_mean")
+    assert low < 10 * residuals.ratios[0]
+    assert high > 10 * residuals.ratios[-1]
+
+
+def test_what_was_never_measured_is_named() -> None:
+    load = build_workload(parse_workload(SPEC), 0)
+    reasons = outside_envelope(plan(scheduling=PolicySpec("sjf")), load, "overloaded")
+    assert [word for word in ("sjf", "overloaded") if any(word in reason for reason in reasons)] == [
+        "sjf",
+        "overloaded",
+    ]
+
+
+def test_a_plan_far_inside_its_slo_is_sure_and_one_far_outside_is_not() -> None:
+    load = build_workload(parse_workload(SPEC), 0)
+    deployment = plan()
+
+    def at_most(limit_ms: float) -> float:
+        return slo_confidence(deployment, load, 0, None, lambda summary: summary["tpot_ms"]["mean"] <= limit_ms)
+
+    assert at_most(1000.0) == 1.0
+    assert at_most(0.1) == 0.0
+    assert 0.0 < at_most(8.0) < 1.0
+    assert regime_of_plan(deployment, load) == Regime("H100-SXM-80GB", "16-bit", "dense", "open loop")
+
+
+def test_every_plan_of_a_front_says_how_sure_it_is(tmp_path: Path) -> None:
+    space = {
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "workload": SPEC,
+        "slo": ["ttft_mean_ms <= 300"],
+        "objectives": [{"minimize": "ttft_mean_ms"}, {"minimize": "gpus"}],
+        "space": {"gpu": ["H100-SXM-80GB"], "tensor_parallel_size": [1, 2]},
+    }
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(space))
+    assert main(["search", str(tmp_path / "space.yaml"), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    plans = json.loads((tmp_path / "run/front.json").read_text())["plans"]
+    assert plans
+    for found in plans:
+        low, high = found["intervals"]["ttft_mean_ms"]
+        assert low < found["metrics"]["ttft_mean_ms"] < high
+        assert found["slo_confidence"] == 1.0
+        assert found["validated"] == []
