@@ -89,7 +89,7 @@ def test_a_set_can_be_read_from_a_file(document: dict[str, Any], tmp_path: Path)
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'default'"):
         load_coefficients("defualt")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="nowhere.yaml: no such file"):
         load_coefficients("nowhere.yaml")
 
 
@@ -100,3 +100,32 @@ def test_only_a_gateway_adds_its_latency() -> None:
     assert 30e9 < build_overhead(routed, load_coefficients()).gateway_ps < 70e9
     with pytest.raises(InputError, match="gateway"):
         build_overhead(Deployment(deployment.model, deployment.gpu, gateway="nginx"), load_coefficients())
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("gpus: [1]\nalike: {}\ndefaults: {}\nengine: {}\nrequest: {}\n", "coefficients"),
+        ("a: 2023-13-45\n", "coefficients"),
+        ("- 1\n", "coefficients"),
+    ],
+)
+def test_a_file_that_is_no_coefficient_set_is_refused_in_one_line(tmp_path: Path, text: str, field: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=field) as error:
+        load_coefficients(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="UTF-8"):
+        load_coefficients(str(path))
+
+
+def test_the_first_token_cannot_reach_the_client_after_the_last(document: dict[str, Any]) -> None:
+    changed = {**document, "request": {**document["request"], "first_token_us": 5e4, "last_token_us": 0.0}}
+    with pytest.raises(InputError, match="first_token_us"):
+        parse_coefficients(changed, "changed")

@@ -14,6 +14,7 @@ import yaml
 from sim.catalog import GPUSpec
 from sim.catalog.names import nearest
 from sim.errors import InputError
+from sim.text_files import read_text
 
 T = TypeVar("T")
 
@@ -138,16 +139,29 @@ def _build(cls: type[T], entry: Any, path: str) -> T:
     return cls(**values)
 
 
-def _gpu(entry: Mapping[str, Any], path: str) -> GPUCoefficients:
+def _section(document: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
+    """A part of a document that must be a mapping itself."""
+    found = document.get(key)
+    if not isinstance(found, Mapping):
+        raise InputError(f"{path}.{key}", f"must be a mapping, got {type(found).__name__}")
+    return found
+
+
+def _gpu(entry: Any, path: str) -> GPUCoefficients:
+    if not isinstance(entry, Mapping):
+        raise InputError(path, f"must be a mapping, got {type(entry).__name__}")
     for key in ("gemm", "moe", "attention", "all_reduce"):
         if key not in entry:
             raise InputError(f"{path}.{key}", "is missing")
+    if not isinstance(entry["all_reduce"], list):
+        raise InputError(f"{path}.all_reduce", "must be a list, one entry a number of GPUs")
     reduces = [
         _build(AllReduceCoefficients, item, f"{path}.all_reduce[{i}]") for i, item in enumerate(entry["all_reduce"])
     ]
+    gemm, moe = _section(entry, "gemm", path), _section(entry, "moe", path)
     return GPUCoefficients(
-        gemm={key: _build(GemmCoefficients, item, f"{path}.gemm.{key}") for key, item in entry["gemm"].items()},
-        moe={key: _build(GemmCoefficients, item, f"{path}.moe.{key}") for key, item in entry["moe"].items()},
+        gemm={key: _build(GemmCoefficients, item, f"{path}.gemm.{key}") for key, item in gemm.items()},
+        moe={key: _build(GemmCoefficients, item, f"{path}.moe.{key}") for key, item in moe.items()},
         attention=_build(AttentionCoefficients, entry["attention"], f"{path}.attention"),
         all_reduce=tuple(sorted(reduces, key=lambda item: item.gpus)),
     )
@@ -167,15 +181,20 @@ def parse_coefficients(document: Any, name: str) -> Coefficients:
     for key in ("gpus", "alike", "defaults", "engine", "request"):
         if key not in document:
             raise InputError(f"coefficients.{key}", "is missing")
+    gpus = _section(document, "gpus", "coefficients")
+    request = _build(RequestCoefficients, document["request"], "coefficients.request")
+    if request.first_token_us > request.last_token_us:
+        raise InputError("coefficients.request.first_token_us", "must be at most last_token_us, or TTFT exceeds E2E")
     return Coefficients(
         name=str(document.get("name", name)),
-        gpus={key: _gpu(entry, f"coefficients.gpus.{key}") for key, entry in document["gpus"].items()},
-        alike=_alike(document["alike"], document["gpus"]),
+        gpus={key: _gpu(entry, f"coefficients.gpus.{key}") for key, entry in gpus.items()},
+        alike=_alike(_section(document, "alike", "coefficients"), gpus),
         defaults={
-            key: _gpu(document["defaults"].get(key, {}), f"coefficients.defaults.{key}") for key in INTERCONNECTS
+            key: _gpu(_section(document, "defaults", "coefficients").get(key), f"coefficients.defaults.{key}")
+            for key in INTERCONNECTS
         },
         engine=_build(EngineCoefficients, document["engine"], "coefficients.engine"),
-        request=_build(RequestCoefficients, document["request"], "coefficients.request"),
+        request=request,
         provenance=document.get("provenance") or {},
     )
 
@@ -201,11 +220,11 @@ def load_coefficients(name_or_path: str = "default") -> Coefficients:
         hint = nearest(name_or_path, shipped_names())
         raise InputError("coefficients", f"unknown set {name_or_path!r}{hint}; or give a .yaml file")
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError("coefficients", f"cannot read {name_or_path}: {error.strerror}") from None
+        text = read_text(path)
+    except InputError as error:
+        raise InputError("coefficients", f"{name_or_path}: {error.problem}") from None
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
         raise InputError("coefficients", f"{name_or_path} is not YAML: {str(error).splitlines()[0]}") from None
     return parse_coefficients(document, path.stem)

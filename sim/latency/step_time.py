@@ -193,8 +193,8 @@ class PhysicalStepTime(StepTime):
         return ceil(total * PS_PER_US), self._context_ps, self._window_context_ps
 
     def floor(self, num_seqs: int) -> int:
-        """ps of the host in a step of `num_seqs` decodes, which the GPU's time hides as far as it goes: launching what no
-        CUDA graph covers and, with asynchronous scheduling, preparing the step after."""
+        """ps of the host in a step of `num_seqs` decodes, which the GPU's time hides as far as it goes: launching what
+        no CUDA graph covers and, with asynchronous scheduling, preparing the step after."""
         engine = self._engine
         host = self._eager_us if num_seqs > self._max_capture else 0.0
         if self._async:
