@@ -348,6 +348,30 @@ def _validate(args: argparse.Namespace) -> int:
     return validate.run(args)
 
 
+def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import explain
+
+    explain.add_arguments(parser)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from planner import explain
+
+    return explain.run(args)
+
+
+def _compare_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import compare
+
+    compare.add_arguments(parser)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from planner import compare
+
+    return compare.run(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -359,6 +383,8 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "plot": ("draw the Pareto plot of a run", _plot_arguments, _plot),
     "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
     "export": ("write the commands that deploy and load-test the best plans", _export_arguments, _export),
+    "explain": ("say what limits a plan, by what would help it", _explain_arguments, _explain),
+    "compare": ("simulate two plans and show them side by side", _compare_arguments, _compare),
     "validate": ("compare plans with what load generators measured", _validate_arguments, _validate),
     "models": ("list the models of the catalog", _no_arguments, _models),
     "hardware": ("list the GPUs of the catalog", _no_arguments, _hardware),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.documents import nearest
+from planner.parameters import resolve
 from planner.plan import Plan, check_prices, load_plan, parse_plan
 from sim.errors import InputError
 
@@ -36,7 +37,7 @@ def plan_of_run(run: Run, plan_id: str) -> Plan:
     other = next((path for front in run.front if (path := folder / f"{front}.yaml").is_file()), None)
     if other is not None:
         prices = check_prices(run.space.get("prices") or {})
-        return replace(load_plan(other), deployment=dict(evaluation["parameters"]), prices=prices)
+        return replace(load_plan(other), deployment=resolve(evaluation["parameters"]), prices=prices)
     kept = ("model", "workload", "slo", "prices", "coefficients")
     document = {name: run.space[name] for name in kept if name in run.space}
     document |= {"deployment": evaluation["parameters"], "seed": int(run.manifest.get("seed", 0))}

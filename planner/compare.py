@@ -1,0 +1,200 @@
+"""`planner compare`: two plans side by side, request by request where they serve the same ones."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.plan import Plan, load_plan, simulate_plan
+from planner.report import names
+from sim.errors import InputError
+from sim.metrics import METRICS, flatten
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sim.simulate import Result
+
+SHOWN = (
+    "gpus",
+    "cost_per_hour",
+    "cost_per_million_output_tokens",
+    "completed",
+    "output_tokens_per_s",
+    "goodput_rps",
+    "slo_attainment",
+    "ttft_mean_ms",
+    "ttft_p90_ms",
+    "ttft_p99_ms",
+    "tpot_mean_ms",
+    "tpot_p99_ms",
+    "e2e_mean_ms",
+    "e2e_p99_ms",
+    "queue_mean_ms",
+    "preemptions",
+    "prefix_hit_rate",
+    "kv_utilization_mean",
+    "seats_mean_utilization",
+    "replica_utilization_mean",
+)
+NOISE = 0.0005  # differences below this share are not shown as such
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two plans, simulated."""
+
+    name: str
+    plan: Plan
+    result: Result
+    metrics: dict[str, float | None]
+
+    @property
+    def saturation(self) -> str:
+        """`stable`, `backlogged` or `overloaded`."""
+        return str(self.result.summary()["saturation"])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `planner compare`."""
+    for name in ("a", "b"):
+        text = "a plan.yaml, or a run directory (its recommended plan)"
+        parser.add_argument(name, type=Path, metavar=name.upper(), help=text)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON (- for the output)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="latency CDFs, queue and batch over time (.png or .svg)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate both, print, and write what was asked for. Returns 0."""
+    from rich.console import Console
+
+    from planner.store import to_json, write_atomically
+
+    if args.plot is not None and args.plot.suffix not in (".png", ".svg"):
+        raise InputError("--plot", f"must end in .png or .svg, got {args.plot}")
+    first, second = side(args.a), side(args.b)
+    if first.name == second.name:
+        first.name, second.name = f"A: {first.name}", f"B: {second.name}"
+    if args.plot is not None:
+        from planner.report.pareto import png, svg
+        from planner.report.timelines import comparison_figure
+
+        figure = comparison_figure([(first.name, first.result), (second.name, second.result)])
+        write_atomically(args.plot, svg(figure) if args.plot.suffix == ".svg" else png(figure))
+    text = to_json(comparison_dict(first, second))
+    if str(args.json) == "-":
+        print(text, end="")
+        return 0
+    if args.json is not None:
+        write_atomically(args.json, text)
+    print_comparison(Console(highlight=False), first, second)
+    return 0
+
+
+def side(path: Path) -> Side:
+    """The plan at `path`, simulated. Raises InputError."""
+    if path.is_dir():
+        from planner.report import verdict
+        from planner.run_plans import plan_of_run
+        from planner.store import load_run
+
+        found = load_run(path)
+        recommended = verdict.recommended(found)
+        if recommended is None:
+            raise InputError(str(path), "has no feasible plan to compare; name a plan.yaml")
+        plan, name = plan_of_run(found, recommended["id"]), f"{found.name} {recommended['id']}"
+    else:
+        try:
+            plan, name = load_plan(path), path.stem
+        except InputError as error:
+            raise InputError(str(path), str(error)) from None
+    result = simulate_plan(plan)
+    return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, flatten(result.summary()))
+
+
+def differing(first: Side, second: Side) -> list[tuple[str, str, str]]:
+    """(parameter, A's, B's) of every parameter in which they differ, the model, load and seed among them."""
+    rows = []
+    for name, a, b in (("model", first.plan.model, second.plan.model), ("seed", first.plan.seed, second.plan.seed)):
+        if a != b:
+            rows.append((name, str(a), str(b)))
+    if first.plan.workload != second.plan.workload:
+        rows.append(("workload", _words(first.plan.workload), _words(second.plan.workload)))
+    ours, theirs = first.plan.deployment, second.plan.deployment
+    for name in ours:
+        a, b = names.setting(ours[name]), names.setting(theirs.get(name))
+        if a != b:
+            rows.append((name, a, b))
+    return rows
+
+
+def _words(workload: Mapping[str, Any]) -> str:
+    from planner.report.workload_words import workload_words
+
+    return workload_words(workload)
+
+
+def pairwise(first: Side, second: Side) -> dict[str, float]:
+    """By latency: the share of requests, served by both, that B answers sooner. Empty unless the requests are the
+    same."""
+    if first.plan.workload != second.plan.workload or first.plan.seed != second.plan.seed:
+        return {}
+    found = {}
+    for name in ("ttft", "tpot", "e2e"):
+        a, b = (getattr(each.result.records, f"{name}_ms") for each in (first, second))
+        both = np.isfinite(a) & np.isfinite(b)
+        if both.any():
+            found[name] = float((b[both] < a[both]).mean())
+    return found
+
+
+def comparison_dict(first: Side, second: Side) -> dict[str, Any]:
+    """What `planner compare --json` writes."""
+    return {
+        "a": {"name": first.name, "saturation": first.saturation, "metrics": first.metrics},
+        "b": {"name": second.name, "saturation": second.saturation, "metrics": second.metrics},
+        "differs": [{"parameter": name, "a": a, "b": b} for name, a, b in differing(first, second)],
+        "sooner_with_b": pairwise(first, second),
+    }
+
+
+def print_comparison(console: Console, first: Side, second: Side) -> None:
+    """The parameters that differ, then the metrics with what B changes."""
+    from planner.report.layout import line, table
+
+    grid = table()
+    for heading in ("", first.name, second.name, "B against A"):
+        grid.add_column(heading, justify="right" if heading else "left")
+    for name, a, b in differing(first, second):
+        grid.add_row(name, a, b, "")
+    grid.add_row("saturation", first.saturation, second.saturation, "")
+    grid.add_section()
+    for metric in SHOWN:
+        a, b = first.metrics.get(metric), second.metrics.get(metric)
+        if a is None and b is None:
+            continue
+        grid.add_row(names.axis_label(metric), names.number(a), names.number(b), _change(metric, a, b))
+    console.print(grid)
+    shares = pairwise(first, second)
+    if shares:
+        words = {"ttft": "first token", "tpot": "token rate", "e2e": "whole answer"}
+        text = ", ".join(f"{words[name]} {names.percent(share)}" for name, share in shares.items())
+        line(console, f"Of the requests that both serve, B is faster for: {text}.")
+    else:
+        line(console, "They serve different requests: figures, not requests, are compared.")
+
+
+def _change(metric: str, a: float | None, b: float | None) -> str:
+    if a is None or b is None or not a or math.isnan(a) or math.isnan(b) or abs(b / a - 1) < NOISE:
+        return "=" if a == b or (a and b and abs(b / a - 1) < NOISE) else ""
+    fuller = metric.endswith(("utilization", "utilization_mean"))
+    better = "" if fuller else " better" if (b > a) == (METRICS[metric] == "max") else " worse"
+    return f"{100 * (b / a - 1):+.1f}%{better}"
