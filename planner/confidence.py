@@ -162,7 +162,11 @@ def annotate(
     for evaluation in front:
         deployment = to_deployment(evaluation["parameters"], evaluator.model, evaluator.gpus)
         workload = evaluator.workload
-        evaluation["intervals"] = intervals(regime_of_plan(deployment, workload), evaluation["metrics"])
+        found = intervals(regime_of_plan(deployment, workload), evaluation["metrics"])
+        throughput = found.get("output_tokens_per_s")
+        if throughput and not workload.users and evaluation["saturation"] == "stable":
+            throughput[1] = evaluation["metrics"]["output_tokens_per_s"]  # it serves all that arrives already
+        evaluation["intervals"] = found
         evaluation["validated"] = outside_envelope(deployment, workload, evaluation["saturation"])
         values = tuple(evaluation["metrics"][metric] for metric in objectives)
         if values not in known and len(known) < MOST_PLANS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from planner.parameters import DEFAULTS
-from planner.report import explain, names, verdict
+from planner.report import content, explain, names, verdict
 from planner.report.catalog import print_hardware, print_models
 from planner.report.layout import line, star, table
 from planner.report.result import print_result
@@ -90,9 +90,11 @@ def _print_plans(console: Console, run: Run, groups: Sequence[Group], *, starred
         grid.add_row(*row, *_figures(run, plan, ttft, tpot), style="bold" if first else None)
     console.print(grid)
     console.print()
+    known = content.extras(run)
     for index, (plan, same) in enumerate(groups):
         mark = star(console) if starred and index == 0 else " "
-        _print_note(console, run, plan, same, mark, () if wide else varying)
+        sure = content.certainty_sentence(run, known.get(str(plan["id"]), {}))
+        _print_note(console, run, plan, same, mark, () if wide else varying, sure)
     console.print()
     _print_common(console, run, parameters[0], varying, show_gpu)
 
@@ -132,10 +134,13 @@ def _print_note(
     same: Sequence[verdict.Evaluation],
     mark: str,
     shown: Sequence[str],
+    sure: str,
 ) -> None:
     note = Text(f"{mark} ").append(f"{names.plan_label(plan['parameters'])} {plan['id']}", style="bold").append("  ")
     inline = names.settings(plan["parameters"], shown)
     note.append(f"{inline}. " if inline else "").append(explain.limit_sentence(run, plan))
+    if sure:
+        note.append(f" {sure}")
     if same:
         ids = ", ".join(str(other["id"]) for other in same[:3])
         note.append(f" Same figures: {ids}{f' and {len(same) - 3} more' if len(same) > 3 else ''}.")

@@ -96,6 +96,24 @@ def confidence_words(given: Mapping[str, Any]) -> str:
     return names.percent(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
+def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
+    """How sure the plan's figures are, for a table's notes; empty where the run does not say."""
+    metric = verdict.ttft_metric(run)
+    ends = interval(given, metric)
+    parts = []
+    if ends is not None:
+        between = f"{names.number(ends[0])} to {names.measure(metric, ends[1])}"
+        parts.append(f"90% interval of the {names.metric_name(metric)} {between}")
+    sure = confidence_words(given)
+    if sure and run.constraints:
+        parts.append(f"SLO confidence {sure}")
+    sentence = f"{', '.join(parts)}." if parts else ""
+    doubts = given.get("validated")
+    if isinstance(doubts, list) and doubts:
+        sentence += f" Not vouched for by measurements: {'; '.join(map(str, doubts))}."
+    return sentence.strip()
+
+
 def validated_words(given: Mapping[str, Any]) -> str:
     """What the run says of a check beyond the search's own simulation; empty where it says nothing."""
     value = given.get("validated")
