@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from planner.goals import request_slo
 from planner.parameters import Parameters, to_deployment
@@ -18,6 +20,7 @@ from sim.errors import InputError
 if TYPE_CHECKING:
     from planner.space import Space
     from sim.latency import Coefficients
+    from sim.metrics import Records
     from sim.workload import Workload
 
 
@@ -33,6 +36,21 @@ class Outcome:
     saturation: str | None = None
     refused: str | None = None
     failed: str | None = None
+    blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a trial: latencies by blocks of requests
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate under other requests than the search's own: the first of them, or those of another seed or rate."""
+
+    parameters: Parameters
+    requests: int | None = None  # None: all
+    seed: int | None = None  # None: the search's
+    rate_scale: float = 1.0  # of the arrival rate: the same requests, arriving that much faster
+
+
+MAX_WORKLOADS = 8  # of trials, that are kept for the next candidate
+BLOCKS = 8  # of consecutive requests, over which a trial's latencies are also given
 
 
 @dataclass(slots=True)
@@ -45,6 +63,11 @@ class Evaluator:
     seed: int
     request_slo: dict[str, float]
     coefficients: Coefficients
+    workload_section: Mapping[str, Any] = field(default_factory=dict)  # as the user wrote it, for other seeds
+    folder: Path = Path()  # what its paths are relative to
+    _workloads: dict[tuple[int | None, int | None, float], Workload] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def static_metrics(self, parameters: Mapping[str, Any]) -> dict[str, float]:
         """The metrics that follow from a deployment's parameters alone."""
@@ -52,17 +75,19 @@ class Evaluator:
         price = self.gpus[parameters["gpu"]].price_usd_per_hour
         return {"gpus": float(gpus), "cost_per_hour": gpus * price}
 
-    def __call__(self, parameters: Parameters) -> Outcome:
+    def __call__(self, candidate: Parameters | Trial) -> Outcome:
         """Simulate one candidate. Nothing that a candidate does wrong is raised: one bad plan must not end a search."""
         from sim.metrics import flatten
         from sim.simulate import simulate
 
+        trial = candidate if isinstance(candidate, Trial) else None
+        parameters = trial.parameters if trial is not None else cast(Parameters, candidate)
         try:
             deployment = to_deployment(parameters, self.model, self.gpus)
             result = simulate(
                 deployment,
-                self.workload,
-                self.seed,
+                self.requests_of(trial),
+                self.seed if trial is None or trial.seed is None else trial.seed,
                 coefficients=self.coefficients,
                 request_slo=self.request_slo or None,
             )
@@ -77,7 +102,54 @@ class Evaluator:
             for name, value in flatten(summary).items()
             if value is None or isinstance(value, int | float)
         }
-        return Outcome(metrics, saturation=summary["saturation"])
+        blocks = {} if trial is None else latency_blocks(result.records)
+        return Outcome(metrics, saturation=summary["saturation"], blocks=blocks)
+
+    def requests_of(self, trial: Trial | None) -> Workload:
+        """The requests that a trial serves, the search's own if None. Raises InputError."""
+        if trial is None:
+            return self.workload
+        key = (trial.requests, trial.seed, trial.rate_scale)
+        if key not in self._workloads:
+            workload = self.workload
+            if trial.seed is not None and trial.seed != self.seed:
+                workload = make_workload(self.workload_section, self.folder, trial.seed)
+            if trial.rate_scale != 1.0:
+                workload = faster(workload, trial.rate_scale)
+            if trial.requests is not None:
+                workload = first_requests(workload, trial.requests)
+            while len(self._workloads) >= MAX_WORKLOADS:
+                del self._workloads[next(iter(self._workloads))]
+            self._workloads[key] = workload
+        return self._workloads[key]
+
+
+def latency_blocks(records: Records) -> dict[str, tuple[float, ...]]:
+    """Flat latency metrics over `BLOCKS` blocks of consecutive requests; nan where a block has none."""
+    from sim.metrics import distribution, flat_name
+
+    found: dict[str, list[float]] = {}
+    for name, values in (("ttft_ms", records.ttft_floor_ms), ("tpot_ms", records.tpot_ms), ("e2e_ms", records.e2e_ms)):
+        for part in np.array_split(values, BLOCKS):
+            for statistic, value in distribution(part).items():
+                found.setdefault(flat_name(name, statistic), []).append(math.nan if value is None else value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def first_requests(workload: Workload, count: int) -> Workload:
+    """The first `count` requests of `workload`."""
+    n = len(workload)
+    cut: dict[str, Any] = {
+        field.name: value[:count]
+        for field in dataclasses.fields(workload)
+        if isinstance(value := getattr(workload, field.name), np.ndarray) and len(value) == n and count < n
+    }
+    return dataclasses.replace(workload, **cut)
+
+
+def faster(workload: Workload, scale: float) -> Workload:
+    """The same requests with gaps between arrivals `scale` times shorter. Of an open loop only."""
+    return dataclasses.replace(workload, arrival_ps=np.rint(workload.arrival_ps / scale).astype(np.int64))
 
 
 def make_evaluator(space: Space) -> Evaluator:
@@ -91,6 +163,8 @@ def make_evaluator(space: Space) -> Evaluator:
         seed=space.seed,
         request_slo=request_slo(space.constraints),
         coefficients=load_coefficient_set(space.coefficients, space.folder),
+        workload_section=space.workload,
+        folder=space.folder,
     )
 
 

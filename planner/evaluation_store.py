@@ -177,14 +177,21 @@ def open_store(warn: Warn) -> EvaluationStore | None:
 
 def _encode(outcome: Outcome) -> bytes:
     # repr of a float, and so JSON, gives back the same float; nan is kept as JSON's extension NaN
-    document = {"metrics": outcome.metrics, "saturation": outcome.saturation, "refused": outcome.refused}
+    document: dict[str, Any] = {
+        "metrics": outcome.metrics,
+        "saturation": outcome.saturation,
+        "refused": outcome.refused,
+        "blocks": outcome.blocks,
+    }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _decode(key: str, blob: Any, digest: Any) -> Outcome | None:
     if not isinstance(blob, bytes) or digest != _digest(key, blob):
         return None
-    return Outcome(**json.loads(blob))
+    document = json.loads(blob)
+    document["blocks"] = {name: tuple(values) for name, values in document["blocks"].items()}
+    return Outcome(**document)
 
 
 def _digest(key: str, blob: bytes) -> bytes:

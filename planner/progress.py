@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from planner.search.driver import Progress
+    from planner.search.surroundings import Progress
 
 LINE_EVERY_S = 5.0
 REFRESH_PER_S = 8

@@ -29,13 +29,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class SearchSettings(BaseModel):
-    """How to search: the method, the most evaluations it may simulate, and the seed of workload and method."""
+    """How to search: the method, the most evaluations it may simulate, the seed of workload and method, and under how
+    many seeds to try what is found."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    method: Literal["auto", "exhaustive", "random", "nsga2"] = "auto"
+    method: Literal["auto", "exhaustive", "screening", "random", "nsga2"] = "auto"
     budget: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    seeds: Annotated[int, Field(ge=1, le=1000)] = 1
     executor: Literal["auto", "serial", "processes", "ray"] = "auto"
 
 
@@ -79,6 +81,7 @@ class Space:
     method: str
     budget: int | None  # None: as many as an exhaustive search takes, DEFAULT_BUDGET for the others
     seed: int
+    seeds: int  # workloads, each of its own seed, that the front is tried under
     executor: str
     prices: dict[str, float]
     coefficients: str | None
@@ -139,6 +142,7 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
         method=shape.search.method,
         budget=shape.search.budget,
         seed=shape.search.seed,
+        seeds=shape.search.seeds,
         executor=shape.search.executor,
         prices=shape.prices,
         coefficients=shape.coefficients,

@@ -272,6 +272,9 @@ def front_document(run: Run) -> dict[str, Any]:
                 "slo_confidence": evaluation.get("slo_confidence"),
                 "intervals": evaluation.get("intervals", {}),
                 "validated": evaluation.get("validated"),
+                "seed_confidence": evaluation.get("seed_confidence"),  # None: simulated with one seed only
+                "front_confidence": evaluation.get("front_confidence"),
+                "cliff": evaluation.get("cliff"),
                 "same_objectives_as": None if first == evaluation["id"] else first,
             }
         )

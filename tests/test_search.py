@@ -157,6 +157,7 @@ class Analytic:
 
     def __init__(self, preemptions: float = 0.0) -> None:
         self.request_slo: dict[str, float] = {}
+        self.workload: Sequence[None] = ()
         self.asked: list[Parameters] = []
         self.preemptions = preemptions
 

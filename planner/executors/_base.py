@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, Trial
 from planner.parameters import Parameters
 
-Evaluate = Callable[[Parameters], Outcome]
+Evaluate = Callable[[Parameters | Trial], Outcome]
 
 
 class Executor(Protocol):
@@ -24,7 +24,7 @@ class Executor(Protocol):
         """How many candidates it evaluates at a time."""
         ...
 
-    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+    def run(self, candidates: Sequence[Parameters | Trial], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome) of each candidate as it ends. `expected` is how many evaluations the whole
         search may still need, these included."""
         ...

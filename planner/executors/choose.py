@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate, Executor
 from planner.executors.process_pool import ProcessExecutor
 from planner.executors.serial import SerialExecutor
@@ -62,7 +62,7 @@ class AutoExecutor:
         """Of the executor in use."""
         return self._inner.workers
 
-    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+    def run(self, candidates: Sequence[Parameters | Trial], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome) of each candidate as it ends."""
         done = 0
         while done < len(candidates) and self._inner.name == "serial":

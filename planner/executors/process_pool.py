@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
 from planner.executors.batches import Batch, Batches
 from planner.parameters import Parameters
@@ -62,7 +62,7 @@ class _Worker:
                 return
             self._answers.put((self, answer))
 
-    def run(self, batch: Batch, candidates: list[Parameters]) -> None:
+    def run(self, batch: Batch, candidates: list[Parameters | Trial]) -> None:
         """Send it a batch."""
         self.batches.append(batch)
         self._send(pickle.dumps(candidates))
@@ -98,7 +98,7 @@ class ProcessExecutor:
         """Process ids of the workers."""
         return [worker.process_id for worker in self._pool]
 
-    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+    def run(self, candidates: Sequence[Parameters | Trial], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome) of each candidate as its batch ends."""
         batches = self._batches
         batches.start(len(candidates))
@@ -122,7 +122,7 @@ class ProcessExecutor:
             batches.took(seconds / len(outcomes))
             yield from zip(batch.positions, outcomes, strict=True)
 
-    def _feed(self, candidates: Sequence[Parameters]) -> None:
+    def _feed(self, candidates: Sequence[Parameters | Trial]) -> None:
         while self._batches.left:
             worker = min(self._pool, key=lambda w: len(w.batches))
             if len(worker.batches) >= IN_FLIGHT:
@@ -161,7 +161,7 @@ def serve() -> None:
     os._exit(0)
 
 
-def _next(source: IO[bytes]) -> list[Parameters] | None:
+def _next(source: IO[bytes]) -> list[Parameters | Trial] | None:
     try:
         return list(pickle.load(source))
     except (EOFError, OSError):

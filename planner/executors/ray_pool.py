@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
 from planner.executors.batches import Batch, Batches
 from planner.parameters import Parameters
@@ -33,7 +33,7 @@ class Worker:
         sys.path[:] = import_path + [entry for entry in sys.path if entry not in import_path]
         self._evaluate = evaluate
 
-    def run(self, candidates: list[Parameters]) -> tuple[list[Outcome], float]:
+    def run(self, candidates: list[Parameters | Trial]) -> tuple[list[Outcome], float]:
         """The outcomes, and the seconds they took."""
         start = time.perf_counter()
         return [self._evaluate(candidate) for candidate in candidates], time.perf_counter() - start
@@ -71,7 +71,7 @@ class RayExecutor:
         """Process ids of the actors."""
         return list(self._ray.get([actor.process_id.remote() for actor in self._actors]))
 
-    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+    def run(self, candidates: Sequence[Parameters | Trial], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome) of each candidate as its batch ends."""
         batches = self._batches
         batches.start(len(candidates))

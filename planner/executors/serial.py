@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
 from planner.parameters import Parameters
 
@@ -18,7 +18,7 @@ class SerialExecutor:
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
 
-    def run(self, candidates: Sequence[Parameters], expected: int) -> Iterator[tuple[int, Outcome]]:
+    def run(self, candidates: Sequence[Parameters | Trial], expected: int) -> Iterator[tuple[int, Outcome]]:
         """Yield (position, outcome), in order."""
         for position, candidate in enumerate(candidates):
             yield position, self._evaluate(candidate)

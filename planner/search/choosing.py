@@ -6,7 +6,11 @@ from planner.evaluate import Evaluator
 from planner.goals import STATIC_METRICS, judge
 from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
+from planner.search.exhaustive import Exhaustive, Screened
+from planner.search.screening import BUDGET as SCREENING_BUDGET
+from planner.search.screening import LEAST_REQUESTS, SHORT
 from planner.space import DEFAULT_BUDGET, Space
+from sim.errors import InputError
 
 SMALL = 100_000  # spaces up to here are enumerated to see how many different deployments they hold
 
@@ -33,18 +37,21 @@ class Identity:
 def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
     """The method that `space` asks for, and how many simulations it will take at most.
 
-    `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget.
+    `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget,
+    screens them where that fits it, and is NSGA-II beyond.
     """
     name, budget = space.method, space.budget or DEFAULT_BUDGET
-    enough = None if name == "exhaustive" else budget + 1
+    enough = None if name in ("exhaustive", "screening") else int(budget / SCREENING_BUDGET) + 1
     total = count_plans(space, identity, evaluator, enough) if space.size <= SMALL else None
     if name == "auto":
-        name = "exhaustive" if total is not None and total <= budget else "nsga2"
+        name = _automatic(total, budget, evaluator)
+    if name == "screening" and total is None:
+        raise InputError("search.method", f"screening takes at most {SMALL:,} combinations, this space has more")
     most = budget if total is None else min(total, budget)
     if name == "exhaustive":
-        from planner.search.exhaustive import Exhaustive
-
         return Exhaustive(space.shape), most if space.budget else total or space.size
+    if name == "screening":
+        return Screened(space.shape), None
     if name == "random":
         from planner.search.random_sampling import RandomSampling
 
@@ -54,6 +61,14 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     ordered = [variable.ordered for variable in space.variables]
     population = max(12, min(100, budget // 12))  # a dozen generations or more
     return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
+
+
+def _automatic(total: int | None, budget: int, evaluator: Evaluator) -> str:
+    if total is not None and total <= budget:
+        return "exhaustive"
+    if total is None or total * SCREENING_BUDGET > budget:
+        return "nsga2"
+    return "screening" if len(evaluator.workload) * SHORT >= LEAST_REQUESTS else "nsga2"
 
 
 def count_plans(space: Space, identity: Identity, evaluator: Evaluator, enough: int | None = None) -> int:

@@ -6,11 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import numpy as np
 
-from planner.evaluate import Evaluator, Outcome
+from planner.evaluate import Evaluator, Outcome, Trial
 from planner.executors import Executor
 from planner.goals import judge
 from planner.interrupts import Interrupts
@@ -26,58 +25,15 @@ from planner.search.pruning import (
     most_promising_first,
     rounds,
 )
+from planner.search.screening import Screening
+from planner.search.surroundings import Evaluation, Found, Keeper, Progress, Reuse
 from planner.search.twins import Twins
 from planner.space import DEFAULT_BUDGET, Space
 from planner.store import front_ids
 
-Evaluation = dict[str, Any]
-
 RULED_OUT_EACH = 10  # plans that may be ruled out for each that the budget lets simulate, lest a search never end
 
 MOST_NEAREST = 16  # plans that are simulated to show how near they come, where nothing is feasible
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a search is."""
-
-    done: int = 0  # simulated, taken over from an earlier run, or found not to run
-    ruled_out: int = 0  # by their parameters or bounds alone
-    expected: int | None = None  # simulations in all, where that is known; else the most there can be
-    feasible: int = 0
-    front: int = 0
-    elapsed_s: float = 0.0
-    workers: int = 1
-
-
-class Keeper(Protocol):
-    """Where evaluations go as they end."""
-
-    def append(self, evaluations: Sequence[Evaluation]) -> None:
-        """Keep them."""
-        ...
-
-
-class Reuse(Protocol):
-    """What earlier searches found of the same candidates."""
-
-    def get(self, candidates: Mapping[str, Parameters]) -> dict[str, Outcome]:
-        """The outcomes that are known, by plan id."""
-        ...
-
-    def put(self, candidate: Parameters, outcome: Outcome) -> None:
-        """Keep an outcome for later searches."""
-        ...
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search found: evaluations in the order asked for, and whether it saw all there is."""
-
-    evaluations: list[Evaluation]
-    exact: bool
-    interrupted: bool
-    method: str
 
 
 @dataclass(slots=True)
@@ -129,6 +85,8 @@ class Search:
         self.reused = 0  # simulated by an earlier search
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for
+        self.trial_requests = 0  # simulated in trials: windows, other seeds
+        self._screens = False
         self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
         self._started = time.monotonic()
@@ -137,7 +95,9 @@ class Search:
         """Search until the method has nothing left to ask, the budget is spent, or an interrupt."""
         method, total = choose_method(self._space, self._identity, self._evaluator)
         self._progress.expected = total
-        budget = self._space.budget or (math.inf if method.name == "exhaustive" else DEFAULT_BUDGET)
+        self._screens = method.name == "screening"
+        limited = method.name not in ("exhaustive", "screening")
+        budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
         most_ruled_out = math.inf if method.name == "exhaustive" else RULED_OUT_EACH * budget
         interrupted = complete = False
         try:
@@ -153,7 +113,8 @@ class Search:
         except KeyboardInterrupt:
             interrupted = True
             self._keep_known()
-        exact = complete and not interrupted and not any(e.get("failed") for e in self._by_id.values())
+        unsure = any(e.get("failed") or e.get("screened") for e in self._by_id.values())
+        exact = complete and not interrupted and not unsure
         return Found(list(self._by_id.values()), exact, interrupted, method.name)
 
     def _keep_known(self) -> None:
@@ -254,6 +215,9 @@ class Search:
 
         Plans that those simulated by then dominate even at their bounds are noted in `ended`, and left out.
         """
+        if self._screens:
+            yield from self._screened_rounds(todo, ended)
+            return
         if not self._dominance or self._bounds is None:
             yield todo
             return
@@ -272,6 +236,43 @@ class Search:
                 if plan not in some:
                     self._keep(ended[plan])
             yield some
+
+    def _screened_rounds(
+        self, todo: dict[str, Parameters], ended: dict[str, Evaluation | None]
+    ) -> Iterator[dict[str, Parameters]]:
+        """What of `todo` to simulate in full, in rounds; what is not is noted in `ended` with the reason.
+
+        Of candidates that may turn out to be twins, the first stands for all.
+        """
+        groups: dict[str, list[str]] = {}
+        for plan, parameters in todo.items():
+            groups.setdefault(self._twins.key(parameters), []).append(plan)
+        twins = {plans[0]: plans for plans in groups.values()}
+        requests = len(self._evaluator.workload)
+        goals = self._space.objectives, self._space.constraints
+        screening = Screening({plan: todo[plan] for plan in twins}, requests, *goals, self.trials)
+        screening.windows()
+        while chosen := screening.next_round():
+            plans = [plan for first in chosen for plan in twins[first]]
+            for plan in plans:
+                ended[plan] = self._known_evaluation(plan, todo[plan])
+                self._keep(ended[plan])
+            yield {plan: todo[plan] for plan in plans if ended[plan] is None}
+            for first in chosen:
+                if (evaluation := ended[first]) is not None and evaluation["simulated"]:
+                    screening.learn(first, outcome_of(evaluation))
+        for first, reason in screening.result.reasons.items():
+            for plan in twins[first]:
+                static = self._evaluator.static_metrics(todo[plan])
+                evaluation = _evaluation(plan, todo[plan], static, 0.0, f"screened out: {reason}", simulated=False)
+                ended[plan] = evaluation | {"feasible": None, "screened": True}
+                self._keep(ended[plan])
+
+    def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
+        """The outcomes of trials, by plan id."""
+        requests = len(self._evaluator.workload)
+        self.trial_requests += sum(requests if t.requests is None else t.requests for t in trials.values())
+        return dict(self._simulated(trials))
 
     def _dominated(self, plan: str, parameters: Parameters, best: Cost) -> Evaluation | None:
         """The evaluation of a plan that one on the front so far dominates whatever its simulation would say."""
@@ -304,7 +305,7 @@ class Search:
                 yield from ((other, outcome) for other in others.pop(plan, []))
         yield from self._simulated({other: todo[other] for rest in others.values() for other in rest})
 
-    def _simulated(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
+    def _simulated(self, todo: Mapping[str, Parameters | Trial]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
             return
         reused = self._reuse.get(todo) if self._reuse is not None else {}
@@ -319,7 +320,7 @@ class Search:
                 item = next(outcomes, None)
             if item is None:
                 return
-            self.simulations += 1
+            self.simulations += not isinstance(todo[ids[item[0]]], Trial)
             plan, outcome = ids[item[0]], item[1]
             if self._reuse is not None:
                 self._reuse.put(todo[plan], outcome)
@@ -347,6 +348,8 @@ class Search:
 
     def _told(self, evaluation: Evaluation) -> Cost:
         """What a method hears of a plan's costs: of one that was not simulated, what its bounds say."""
+        if "screened" in evaluation:
+            return tuple(math.inf for _ in self._space.objectives)
         if "bound" not in evaluation or self._bounds is None:
             return self._costs(evaluation)
         best = best_costs(self._space.objectives, self._bounds.of(evaluation["parameters"]))

@@ -24,3 +24,13 @@ class Exhaustive:
 
     def tell(self, choices: Sequence[Choice], costs: Costs, violations: Costs) -> None:
         """Nothing to learn: all are asked for."""
+
+
+class Screened(Exhaustive):
+    """Asks for every combination at once, so that each can be compared with all others before it is simulated."""
+
+    name = "screening"
+
+    def ask(self) -> list[Choice]:
+        """All combinations, then none."""
+        return list(self._choices)

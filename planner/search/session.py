@@ -14,13 +14,15 @@ from typing import Any
 
 from planner.bounds import Bounds
 from planner.confidence import annotate
-from planner.evaluate import Evaluator, Outcome, make_evaluator, plan_of
+from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator, plan_of
 from planner.evaluation_store import EvaluationStore, key_of, open_store
 from planner.executors import make_executor
 from planner.interrupts import Interrupts
 from planner.parameters import Parameters, content_id
 from planner.plan import dump_plan
-from planner.search.driver import Evaluation, Found, Progress, Search, front_of
+from planner.search.driver import Search, front_of
+from planner.search.robustness import try_under_seeds
+from planner.search.surroundings import Evaluation, Found, Progress
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
 from planner.store import REPORT, Run, RunStore, claim_directory, read_evaluations, read_manifest, write_atomically
@@ -65,6 +67,9 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
             found = running.run()
             manifest["simulations"] = running.simulations
             manifest["reused"] = running.reused
+            if space.seeds > 1 and not found.interrupted:
+                try_under_seeds(space, running, found.evaluations)
+            manifest["trial_requests"] = running.trial_requests
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
@@ -169,10 +174,13 @@ class EarlierSearches:
         self._store = store
         self._context = repr((full_context_of(evaluator), evaluator.request_slo, sorted(evaluator.gpus.items())))
 
-    def _key(self, candidate: Parameters) -> str | None:
-        return key_of(self._context, candidate)
+    def _key(self, candidate: Parameters | Trial) -> str | None:
+        if not isinstance(candidate, Trial):
+            return key_of(self._context, candidate)
+        trial = (candidate.requests, candidate.seed, candidate.rate_scale)
+        return key_of(f"{self._context}{trial}", candidate.parameters)
 
-    def get(self, candidates: Mapping[str, Parameters]) -> dict[str, Outcome]:
+    def get(self, candidates: Mapping[str, Parameters | Trial]) -> dict[str, Outcome]:
         """The outcomes that are known, by plan id."""
         if self._store is None:
             return {}
@@ -180,7 +188,7 @@ class EarlierSearches:
         found = self._store.get([key for key in keys.values() if key is not None])
         return {plan: found[key] for plan, key in keys.items() if key in found}
 
-    def put(self, candidate: Parameters, outcome: Outcome) -> None:
+    def put(self, candidate: Parameters | Trial, outcome: Outcome) -> None:
         """Keep an outcome for later searches."""
         key = self._key(candidate)
         if self._store is not None and key is not None:
