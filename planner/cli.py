@@ -372,6 +372,34 @@ def _compare(args: argparse.Namespace) -> int:
     return compare.run(args)
 
 
+def _capacity_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import capacity_command
+
+    capacity_command.add_capacity_arguments(parser)
+
+
+def _capacity(args: argparse.Namespace) -> int:
+    from planner import capacity_command
+    from planner.policy_path import find_policies
+
+    find_policies(args.plan.parent, Path.cwd())
+    return capacity_command.run_capacity(args)
+
+
+def _sweep_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import capacity_command
+
+    capacity_command.add_sweep_arguments(parser)
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from planner import capacity_command
+    from planner.policy_path import find_policies
+
+    find_policies(args.plan.parent, Path.cwd())
+    return capacity_command.run_sweep(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -379,6 +407,8 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Command]] = {
     "search": ("search a space for the best plans", _search_arguments, _search),
     "simulate": ("simulate one plan", _simulate_arguments, _simulate),
+    "capacity": ("find the highest rate that a plan carries within its SLO", _capacity_arguments, _capacity),
+    "sweep": ("simulate a plan over arrival rates, and find its knee", _sweep_arguments, _sweep),
     "show": ("show the front of a run", _run_argument, _show),
     "plot": ("draw the Pareto plot of a run", _plot_arguments, _plot),
     "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
