@@ -60,19 +60,12 @@ def known_metrics() -> tuple[str, ...]:
     return tuple(METRICS)
 
 
-def class_metrics() -> tuple[str, ...]:
-    """The same for one SLO class each: ``critical.ttft_p99_ms``."""
-    from sim.metrics import CLASS_METRICS
-
-    return tuple(CLASS_METRICS)
-
-
 def check_metric(metric: str, field: str) -> str:
     """`metric`, if there is one of that name. Raises InputError with the nearest name."""
     known = known_metrics()
-    if metric not in known and metric not in (of_classes := class_metrics()):
-        hint = nearest(metric, of_classes) if "." in metric else ""
-        hint = hint or nearest(metric, known) or f"; known: {', '.join(known)}"
+    if metric not in known:
+        known = tuple(name for name in known if ("." in name) == ("." in metric))
+        hint = nearest(metric, known) or f"; known: {', '.join(known)}"
         raise InputError(field, f"unknown metric {metric!r}{hint}")
     return metric
 

@@ -50,8 +50,7 @@ def flat_name(distribution: str, statistic: str) -> str:
     return f"{distribution.removesuffix('_ms')}_{statistic}_ms"
 
 
-METRICS: dict[str, str] = _SCALARS | {flat_name(d, s): "min" for d in DISTRIBUTIONS for s in STATISTICS}
-"""Every flat metric and whether more (`max`) or less (`min`) of it is better."""
+_WHOLE: dict[str, str] = _SCALARS | {flat_name(d, s): "min" for d in DISTRIBUTIONS for s in STATISTICS}
 
 _CLASS_SCALARS = (
     "offered",
@@ -66,8 +65,10 @@ _CLASS_SCALARS = (
 )
 _CLASS_DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms")
 _OF_A_CLASS = (*_CLASS_SCALARS, *(flat_name(d, s) for d in _CLASS_DISTRIBUTIONS for s in STATISTICS))
-CLASS_METRICS: dict[str, str] = {f"{c}.{name}": METRICS[name] for c in SLO_CLASS_PRIORITY for name in _OF_A_CLASS}
-"""The same of one SLO class: ``critical.ttft_p99_ms``. Without a value where the workload has no such class."""
+METRICS: dict[str, str] = _WHOLE | {f"{c}.{name}": _WHOLE[name] for c in SLO_CLASS_PRIORITY for name in _OF_A_CLASS}
+"""Every flat metric and whether more (`max`) or less (`min`) of it is better; those of one SLO class are called
+``critical.ttft_p99_ms``, and have no value where the workload has no such class.
+"""
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -182,7 +183,7 @@ def group_summary(records: Records, mask: Mask, duration_s: float, request_slo: 
 
 
 def flatten(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """The flat metrics (`METRICS`) of a summary; None where one has no value."""
+    """The flat metrics (`METRICS`) of a summary, of its own classes only; None where one has no value."""
     flat: dict[str, float | None] = {name: summary.get(name) for name in _SCALARS}
     for name in DISTRIBUTIONS:
         for statistic in STATISTICS:
