@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
         "preemption": ["fcfs", "priority"],
     },
 }
-DETERMINISTIC = ("evaluations.jsonl", "front.json", "front.csv", "pareto.png")
+DETERMINISTIC = ("evaluations.jsonl", "front.json", "front.csv", "pareto.png", "report.html")
 
 
 def planner(*arguments: object, cwd: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
   const SVG = "http://www.w3.org/2000/svg";
-  const W = 960, H = 520, LEFT = 78, RIGHT = 24, TOP = 26, BOTTOM = 52;
+  let W = 960, H = 520;  // units of the plot: pixels, within limits
+  const LEFT = 78, RIGHT = 24, TOP = 26, BOTTOM = 52;
   const REACH = 4, LOG_FROM = 8, ROWS = 12, KINDS = 8, NOISE = 0.0005;
   const GLYPHS = [
     "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z", "M-4.5,-4.5h9v9h-9z", "M0,-5.6L5.4,4.4H-5.4z", "M0,-6.2L6.2,0L0,6.2L-6.2,0z",
@@ -136,6 +137,8 @@
     shown = plans.filter(visible);
     const svg = byId("plot");
     svg.replaceChildren();
+    W = Math.min(960, Math.max(460, byId("plot-box").clientWidth || 960));
+    H = Math.round(Math.max(380, 0.54 * W));
     svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
     const x = axis(state.x, LEFT, W - RIGHT), y = axis(state.y, H - BOTTOM, TOP);
     drawAllowed(svg, x, y);
@@ -469,6 +472,7 @@
   svg.addEventListener("blur", () => showTip(null));
   svg.addEventListener("click", (event) => { const place = nearest(event); if (place) { state.active = place.plan.id; toggle(place.plan.id); } });
   svg.addEventListener("keydown", onKey);
+  window.addEventListener("resize", draw);
   draw();
   drawCompare();
 })();
