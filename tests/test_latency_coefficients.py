@@ -89,7 +89,7 @@ def test_a_set_can_be_read_from_a_file(document: dict[str, Any], tmp_path: Path)
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'default'"):
         load_coefficients("defualt")
-    with pytest.raises(InputError, match="nowhere.yaml: no such file"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: no such file"):
         load_coefficients("nowhere.yaml")
 
 
