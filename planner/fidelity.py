@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from planner.measurements import MeasuredRun, Skipped, read_runs
-from planner.measurements._run import METRICS
+from planner.measurements import METRICS, MeasuredRun, Skipped, read_runs
 from planner.regimes import dump_table
 from sim.errors import InputError
 from sim.latency import Coefficients, build_step_time, load_coefficients

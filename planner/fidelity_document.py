@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.calibration.serving import FIT_SHARE, is_fit_row
 from planner.fidelity import Comparison, FidelityReport
-from planner.measurements._run import METRICS
+from planner.measurements import METRICS
 
 Table = Mapping[str, Mapping[str, float]]
 

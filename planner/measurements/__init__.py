@@ -1,6 +1,6 @@
 """Measured serving runs out of benchmark files, each with the deployment and workload that it was measured on."""
 
 from planner.measurements._read import read_runs
-from planner.measurements._run import MeasuredRun, Skipped
+from planner.measurements._run import METRICS, MeasuredRun, Skipped
 
-__all__ = ["MeasuredRun", "Skipped", "read_runs"]
+__all__ = ["METRICS", "MeasuredRun", "Skipped", "read_runs"]

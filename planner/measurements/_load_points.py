@@ -15,9 +15,8 @@ from sim.workload import build_workload, parse_workload
 
 COLUMNS = ("id", "gpu", "model", "precision", "tp", "isl_mean", "osl_mean", "quality")
 ROUNDS = 10  # answers a user waits for in a closed loop, the first burst among them, as benchmarks count it
-CLIENT_JITTER_TOKENS = (
-    3  # equal lengths would keep users in step for ever; clients' own delays, of a few tokens, do not
-)
+# Answers of equal lengths would keep users in step for ever; clients' own delays, of a few tokens, do not.
+CLIENT_JITTER_TOKENS = 3
 MAX_CLOSED_REQUESTS = 3000
 THROUGHPUT_REQUESTS = 400  # where a row records only a throughput, which a steady state shows sooner
 DISTRIBUTIONS = ("ttft", "tpot", "e2e")
@@ -28,12 +27,6 @@ DISTRIBUTIONS = ("ttft", "tpot", "e2e")
 INFERENCEX_RANGE_RATIO = 0.8
 INFERENCEX_BUDGET = 8192
 INFERENCEX_ASYNC = ("Llama", "gpt-oss")
-
-# llm-d-benchmark's TP x replicas x concurrency grid (scenarios/ocp_H100_standalone_base.sh): what its servers were
-# started with, beside its defaults.
-LLMD_GRID = "analysis/analysis_pd"
-LLMD_GRID_MAX_MODEL_LEN = 32_768
-LLMD_GRID_BLOCK_SIZE = 128
 
 AIPERF_POOL = 100  # distinct prompts that aiperf makes by default (--num-dataset-entries)
 
@@ -144,7 +137,7 @@ def _measured(row: Row) -> tuple[dict[str, float], dict[str, str]]:
     throughput = number(row, "out_tok_s")
     if throughput is not None and throughput > 0:
         measured["output_tokens_per_s"] = throughput
-    return {name: value for name, value in measured.items() if not name.startswith(("tpot_p",))}, statistics
+    return {name: value for name, value in measured.items() if not name.startswith("tpot_p")}, statistics
 
 
 def _routing(text: str) -> str:

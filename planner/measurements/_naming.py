@@ -9,7 +9,6 @@ from sim.errors import InputError
 from sim.memory import api_server_defaults
 
 SIXTEEN_BIT = ("", "bf16", "fp16", "bfloat16", "float16", "auto")
-FOUR_BIT = ("nvfp4", "mxfp4", "int4")
 ASYNC_SCHEDULING_SINCE = (0, 14)
 # Of vLLM by the month of a measurement, for rows that record a date and no version.
 VERSION_BY_MONTH = {"2025-10": "0.11.0", "2025-11": "0.11.2", "2025-12": "0.12.0", "2026-01": "0.13.0"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from planner.measurements._naming import async_by_default, find_model
 from planner.measurements._run import MeasuredRun, Skipped
-from sim.catalog import load_gpu
+from sim.catalog import GPUSpec, ModelSpec, load_gpu
 from sim.deployment import Deployment
 from sim.errors import InputError
 from sim.workload import build_workload, parse_workload
@@ -25,6 +25,7 @@ KNOBS = (
     "kv_cache_dtype",
     "gateway",
 )
+PROMPTS = ("kind", "num_groups", "num_prompts_per_group", "system_prompt_len", "question_len", "output_len")
 
 
 def read_open_loop(path: Path) -> list[MeasuredRun | Skipped]:
@@ -51,24 +52,9 @@ def _run(entry: Any, where: str, source: str) -> MeasuredRun | Skipped:
         gpu = load_gpu(entry["gpu"])
     except InputError as error:
         return Skipped(identity, source, error.problem)
-    version = str(entry.get("engine_version") or "0.15.1")
-    knobs = {name: entry[name] for name in KNOBS if entry.get(name) is not None}
-    deployment = Deployment(
-        model,
-        gpu,
-        quantization=quantization,
-        engine_version=version,
-        async_scheduling=bool(entry.get("async_scheduling", async_by_default(version))),
-        **knobs,
-    )
-    fields = ("kind", "num_groups", "num_prompts_per_group", "system_prompt_len", "question_len", "output_len")
-    given = entry["workload"]
-    spec = {name: given[name] for name in fields if name in given}
-    stages = [{"rate_rps": stage["rate"], "duration_s": stage["duration"]} for stage in given["stages"]]
-    spec["arrival"] = {"process": "normalized-poisson", "stages": stages}
-    parsed = parse_workload(spec, f"{where}.workload")
-    notes = ()
-    if "output_len_measured_mean" in given:
+    parsed = parse_workload(_workload(entry["workload"]), f"{where}.workload")
+    notes: tuple[str, ...] = ()
+    if "output_len_measured_mean" in entry["workload"]:
         notes = ("output_len tokens are generated (ignore_eos); the measured mean counts the text tokenised anew",)
     overall = entry["measured"]["overall"]
     measured = {key.removesuffix("_ms"): float(value) for key, value in overall.items() if value}
@@ -79,8 +65,27 @@ def _run(entry: Any, where: str, source: str) -> MeasuredRun | Skipped:
         gpu=gpu.name,
         model=model.name,
         precision=precision or "bf16",
-        deployment=deployment,
+        deployment=_deployment(entry, model, gpu, quantization),
         workload=lambda seed: build_workload(parsed, seed),
         measured=measured,
         assumptions=notes,
     )
+
+
+def _deployment(entry: dict[str, Any], model: ModelSpec, gpu: GPUSpec, quantization: str | None) -> Deployment:
+    version = str(entry.get("engine_version") or "0.15.1")
+    return Deployment(
+        model,
+        gpu,
+        quantization=quantization,
+        engine_version=version,
+        async_scheduling=bool(entry.get("async_scheduling", async_by_default(version))),
+        **{name: entry[name] for name in KNOBS if entry.get(name) is not None},
+    )
+
+
+def _workload(given: dict[str, Any]) -> dict[str, Any]:
+    """The workload in the words of a space."""
+    stages = [{"rate_rps": stage["rate"], "duration_s": stage["duration"]} for stage in given["stages"]]
+    spec = {name: given[name] for name in PROMPTS if name in given}
+    return spec | {"arrival": {"process": "normalized-poisson", "stages": stages}}

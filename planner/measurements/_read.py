@@ -20,7 +20,10 @@ def read_runs(paths: Iterable[str | Path]) -> tuple[list[MeasuredRun], list[Skip
     skipped: list[Skipped] = []
     for path in map(Path, paths):
         for item in _read(path):
-            (runs if isinstance(item, MeasuredRun) else skipped).append(item)  # type: ignore[arg-type]
+            if isinstance(item, MeasuredRun):
+                runs.append(item)
+            else:
+                skipped.append(item)
     return runs, skipped
 
 

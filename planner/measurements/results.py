@@ -90,7 +90,7 @@ def _readers() -> Iterator[tuple[str, Reader]]:
 def _reader(tool: str) -> Reader:
     if tool not in READERS:
         raise InputError("--tool", f"must be one of {', '.join(READERS)}, got {tool!r}")
-    reader: Reader = import_module(READERS[tool])  # type: ignore[assignment]
+    reader: Reader = import_module(READERS[tool])
     return reader
 
 
