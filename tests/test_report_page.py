@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from planner.cli import main
+from planner.report import content
 from planner.report.html import report_html
 from planner.report.markdown import report_markdown
 from planner.store import Run, load_run
@@ -133,6 +134,14 @@ def test_candidates_ruled_out_for_the_same_reason_are_counted_together() -> None
     assert "1 of 3; the only obstacle for 1" in text
 
 
+def test_a_bound_s_reason_counts_together_whatever_its_number() -> None:
+    run = a_run()
+    for index, plan in enumerate(run.evaluations[3:]):
+        plan["why_not"] = f"ttft_p90_ms is at least {index + 3}.14e+05 by its bound, must be <= 500"
+    (reason,) = content.ruled_out(run)[1]
+    assert (reason.text, reason.count) == ("p90 TTFT must be ≤ 500, and cannot be", 8)
+
+
 def test_the_reproduction_is_the_space_that_was_searched() -> None:
     import yaml
 
@@ -146,11 +155,18 @@ def test_confidence_and_intervals_are_shown_where_the_run_has_them_and_left_out_
     assert "Confidence" not in Page(report_html(plain)).text
     assert "confidence" not in json.dumps(data(report_html(plain)))
     plans = plain.evaluations
-    plans[0] |= {"slo_confidence": 0.97, "intervals": {"ttft_mean_ms": [90.0, 110.0]}, "validated": True}
+    plans[0] |= {
+        "slo_confidence": 0.97,
+        "intervals": {"ttft_mean_ms": [90.0, 110.0]},
+        "validated": [],
+        "seed_confidence": 0.8,
+    }
     page = report_html(a_run(evaluations=plans))
     text = " ".join(Page(page).text.split())
     assert "Confidence that it meets the SLO: 97%" in text
     assert "90 to 110 ms" in text
+    assert "97% of re-simulations" in text
+    assert "feasible under 80% of them" in text
     (starred,) = (plan for plan in data(page)["plans"] if plan["id"] == "aaa")
     assert (starred["confidence"], starred["validated"]) == ("97%", "yes")
     index = [metric["name"] for metric in data(page)["metrics"]].index("ttft_mean_ms")

@@ -14,8 +14,10 @@ import yaml
 
 from planner.calibration.serving import set_path
 from planner.cli import main
+from planner.measurements import _inference_perf
 from planner.measurements.results import LoadResult, read_results
-from planner.plan import load_plan, make_workload
+from planner.parameters import resolve
+from planner.plan import Plan, load_plan, make_workload, simulate_plan
 from planner.recalibrate import measured_runs, recalibrate, start_document
 from planner.run_plans import plan_of_run
 from planner.store import Run, load_run
@@ -25,6 +27,7 @@ from sim.catalog import load_gpu, load_model
 from sim.deployment import Deployment
 from sim.errors import InputError
 from sim.latency import parse_coefficients
+from sim.metrics import flatten
 from sim.simulate import Result, simulate
 
 STAGES = [{"rate_rps": 2, "duration_s": 10}, {"rate_rps": 6, "duration_s": 10}]
@@ -279,6 +282,18 @@ def test_another_load_than_the_simulated_one_is_told(folder: Path) -> None:
     assert any("7 requests were measured" in note for note in check.notes)
 
 
+def test_tpot_is_left_out_where_inference_perf_counted_text_rather_than_tokens(folder: Path, served: Result) -> None:
+    plan = recommended(load_run(folder))
+    document = inference_perf(served)
+    document["successes"]["output_len"]["mean"] *= 0.8
+    (text,) = _inference_perf.read(document, "summary_lifecycle_metrics.json")
+    document["successes"]["output_tokens"] = {"mean": float(served.records.output_tokens.mean())}
+    (tokens,) = _inference_perf.read(document, "summary_lifecycle_metrics.json")
+    checks = validate(load_run(folder), [(plan, text), (plan, tokens)]).plans
+    assert [check.check("tpot_mean_ms") is None for check in checks] == [True, False]
+    assert "TPOT is left out" in checks[0].notes[0]
+
+
 def test_a_measurement_is_inside_or_outside_the_interval_of_the_plan(folder: Path) -> None:
     run = load_run(folder)
     plan = recommended(run)
@@ -416,3 +431,56 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     assert main([str(folder) if word == "RUN" else word for word in arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+# Two real runs of Llama-2-7B on one H100 (vLLM 0.15.1, measured with inference-perf; inference-sim, Apache-2.0).
+CODEGEN = {"ttft": (27.982, 33.35), "e2e": (2080.74, 2386.523)}  # mean, p90 in ms
+ROLEPLAY = {"ttft": (27.129, 31.183), "e2e": (2071.12, 2259.961)}
+
+
+def llama_2_7b(question: int, system: int, output: int, stages: list[dict[str, int]]) -> dict[str, Any]:
+    return {
+        "name": "real",
+        "model": "meta-llama/Llama-2-7b-hf",
+        "workload": {
+            "kind": "shared_prefix",
+            "num_groups": 10,
+            "num_prompts_per_group": 10,
+            "system_prompt_len": system,
+            "question_len": question,
+            "output_len": output,
+            "arrival": {"process": "normalized-poisson", "stages": stages},
+        },
+        "objectives": [{"minimize": "ttft_mean_ms"}],
+        "space": {"gpu": "H100-SXM-80GB", "max_num_seqs": 128, "max_num_batched_tokens": 2048, "max_model_len": 4096},
+    }
+
+
+def test_a_real_benchmark_closes_the_loop_and_helps_another_run_of_the_model(tmp_path: Path) -> None:
+    stages = [{"rate_rps": 5, "duration_s": 600}, {"rate_rps": 10, "duration_s": 600}]
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(llama_2_7b(466, 100, 247, stages)))
+    other = llama_2_7b(600, 150, 251, [{"rate_rps": 6, "duration_s": 1200}])
+    latency = {
+        key: {"mean": CODEGEN[name][0] / 1e3, "p90": CODEGEN[name][1] / 1e3}
+        for name, key in (("ttft", "time_to_first_token"), ("e2e", "request_latency"))
+    }
+    successes = {"count": 9000, "latency": latency, "output_len": {"mean": 195.8}, "output_tokens": {"mean": 247.0}}
+    report = {"load_summary": {"count": 9000}, "successes": successes, "failures": {"count": 0}}
+    (tmp_path / "summary_lifecycle_metrics.json").write_text(json.dumps(report))
+    run, seen, mine = (str(tmp_path / name) for name in ("run", "seen.json", "mine.yaml"))
+    assert main(["search", str(tmp_path / "own.yaml"), "--out", run, "--executor", "serial", "--quiet"]) == 0
+    assert main(["validate", run, str(tmp_path / "summary_lifecycle_metrics.json"), "--json", seen]) == 0
+    assert main(["calibrate", "--from-validation", seen, "--out", mine]) == 0
+    (check,) = json.loads(Path(seen).read_text())["plans"]
+    assert set(check["metrics"]) >= {"ttft_mean_ms", "ttft_p90_ms", "tpot_mean_ms", "e2e_mean_ms", "e2e_p90_ms"}
+    assert all(abs(values["error_percent"]) < 15 for values in check["metrics"].values())
+    errors = []
+    for coefficients in (None, mine):
+        plan = Plan(
+            other["model"], other["workload"], resolve(other["space"]), coefficients=coefficients, folder=tmp_path
+        )
+        found = flatten(simulate_plan(plan).summary())
+        errors.append([abs(found[f"{name}_mean_ms"] / ROLEPLAY[name][0] - 1) for name in ("ttft", "e2e")])
+    before, after = errors
+    assert sum(after) < sum(before) + 0.01
+    assert max(after) < 0.1

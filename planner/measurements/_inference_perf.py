@@ -1,7 +1,8 @@
 """Results of inference-perf: seconds, a summary of everything, of a stage, or a list of requests.
 
 Its own time per output token counts stream chunks, of which servers send up to two a token: TPOT is taken as
-(E2E - TTFT) / (output tokens - 1) instead.
+(E2E - TTFT) / (output tokens - 1) instead. Its `output_len` counts the text tokenised anew, which can be a fifth short
+of what was generated; the server's own count, `output_tokens`, is taken where the file has it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _of_summary(document: dict[str, Any], name: str) -> LoadResult:
         put_distribution(metrics, latency, successes["latency"].get(key), STATISTICS, MS_PER_S)
     for metric, key in RATES.items():
         put(metrics, metric, (successes.get("throughput") or {}).get(key))
-    output = _mean(successes.get("output_len")) or _mean(successes.get("output_tokens"))
+    output = _mean(successes.get("output_tokens")) or _mean(successes.get("output_len"))
     notes = []
     if "e2e_mean_ms" in metrics and "ttft_mean_ms" in metrics and output is not None and output > 1:
         metrics["tpot_mean_ms"] = (metrics["e2e_mean_ms"] - metrics["ttft_mean_ms"]) / (output - 1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOURS_A_MONTH = 730.0
 MAX_PLANS = 3000  # that an interactive page draws without a delay
 FRONT_ROWS = 40
-EXTRAS = ("slo_confidence", "intervals", "validated")
+EXTRAS = ("slo_confidence", "intervals", "validated", "seed_confidence", "front_confidence")
 KEPT_METRICS = (
     "gpus",
     "cost_per_hour",
@@ -44,8 +44,8 @@ KEPT_METRICS = (
     "prefix_hit_rate",
     "preemptions",
 )
-_STATIC_REASON = re.compile(r"(\w+) (?:is \S+|has no value), must be (<=|>=|<|>) (\S+)")
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_STATIC_REASON = re.compile(r"(\w+) (?:is (?:at \w+ )?\S+?|has no value)( by its bound)?, must be (<=|>=|<|>) (\S+)")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,13 @@ class Reason:
 def extras(run: Run) -> dict[str, dict[str, Any]]:
     """By plan id: what the run knows of its certainty (`slo_confidence`, `intervals`, `validated`), where it does."""
     found: dict[str, dict[str, Any]] = {}
-    sources: list[Iterable[Mapping[str, Any]]] = [run.front_evaluations()]
+    sources: list[Iterable[Mapping[str, Any]]] = []
     front = run.path / "front.json" if run.path is not None else None
     if front is not None and front.is_file():
         # A front that cannot be read says nothing of certainty; the rest of the report stands.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             sources.append(json.loads(front.read_text(encoding="utf-8"))["plans"])
+    sources.append(run.front_evaluations())
     for source in sources:
         for plan in source:
             given = {name: plan[name] for name in EXTRAS if plan.get(name) is not None}
@@ -114,8 +115,23 @@ def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
     return sentence.strip()
 
 
+def certainty(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the run knows of a plan's certainty, as (heading, words); empty where it knows nothing."""
+    rows = []
+    sure = confidence_words(given)
+    if sure:
+        rows.append(("Confidence", f"{sure} of re-simulations, with the errors measured so far, meet the SLO"))
+    seeds, front = given.get("seed_confidence"), given.get("front_confidence")
+    if isinstance(seeds, int | float):
+        more = f", on the front under {names.percent(front)}" if isinstance(front, int | float) else ""
+        rows.append(("Other seeds", f"feasible under {names.percent(seeds)} of them{more}"))
+    if validated_words(given):
+        rows.append(("Validated", validated_words(given)))
+    return rows
+
+
 def validated_words(given: Mapping[str, Any]) -> str:
-    """What the run says of a check beyond the search's own simulation; empty where it says nothing."""
+    """Whether measurements vouch for a plan's figures, and why not; empty where the run does not say."""
     value = given.get("validated")
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -230,7 +246,9 @@ def _general(reason: str) -> str:
     matches = [_STATIC_REASON.fullmatch(part) for part in parts]
     if all(matches):
         return " and ".join(
-            f"{names.metric_name(m[1])} must be {names.OPERATORS[m[2]]} {m[3]}" for m in matches if m is not None
+            f"{names.metric_name(m[1])} must be {names.OPERATORS[m[3]]} {m[4]}{', and cannot be' if m[2] else ''}"
+            for m in matches
+            if m is not None
         )
     return _NUMBER.sub("#", reason)
 
@@ -260,7 +278,7 @@ def fidelity_words(run: Run) -> str:
     known = extras(run)
     spread = (
         "Intervals and confidence come from how far earlier predictions lay from measured runs like these."
-        if any("slo_confidence" in given or "intervals" in given for given in known.values())
+        if any(given.get("slo_confidence") or given.get("intervals") for given in known.values())
         else "Each plan was simulated once, so no interval is given."
     )
     return (

@@ -102,7 +102,7 @@ def _answer(run: Run) -> str:
     varying = [name for name in names.varying([p["parameters"] for p in run.evaluations]) if name != "gpu"]
     facts = [("Plan", str(plan["id"])), ("Settings", names.settings(plan["parameters"], varying))]
     facts += [("Why this one", content.why(run)), ("What limits it", content.limit_words(run, plan))]
-    facts += [("Confidence", content.confidence_words(given)), ("Validated", content.validated_words(given))]
+    facts += content.certainty(given)
     return (
         f'<dl class="facts">{_definitions(row for row in facts if row[1])}</dl>'
         f"<h3>Margin to each limit</h3>{_margins(run, plan, given)}"
@@ -131,7 +131,7 @@ def _margins(run: Run, plan: verdict.Evaluation, given: Mapping[str, Any]) -> st
             words = f"{names.number(ends[0])} to {names.measure(margin.metric, ends[1])}" if ends else "-"
             cells.insert(2, escape(words))
         rows.append(cells)
-    headings = ["Limit", "Simulated", *(["Interval"] if with_interval else []), "Share of the limit used"]
+    headings = ["Limit", "Simulated", *(["90% interval"] if with_interval else []), "Share of the limit used"]
     return _table(headings, rows, escaped=True)
 
 

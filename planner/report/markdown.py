@@ -23,7 +23,7 @@ def report_markdown(run: Run) -> str:
     if plan is not None:
         given = content.extras(run).get(plan["id"], {})
         facts = [("Why", content.why(run)), ("What limits it", content.limit_words(run, plan))]
-        facts += [("Confidence", content.confidence_words(given)), ("Validated", content.validated_words(given))]
+        facts += content.certainty(given)
         facts += [("Cost", ", ".join(f"{words} {heading.lower()}" for heading, words in content.costs(plan)))]
         lines += [f"- **{heading}**: {_text(words)}" for heading, words in facts if words]
         lines += ["", "### Front", "", *_front(run)]
