@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.calibration.coefficient_file import default_entries
-from planner.calibration.kernels import Row, fit_kernels
+from planner.calibration.kernels import PREFILL_TILE_ROWS, Row, fit_kernels
 from planner.calibration.steps import fit_steps
 from sim.catalog import load_gpu
 
@@ -27,7 +27,6 @@ ALIKE = {
 # Blackwell do not. The cost in rows is that of the GPUs whose mixed steps were timed (`fit_steps`), or else this.
 FLASH_ATTENTION_2 = ("A100-SXM-80GB", "L40S", "RTX-4090", "RTX-PRO-6000")
 PADDED_ROWS = 128.0
-PREFILL_TILE_ROWS = 64.0  # half a tile of 128 query rows; kernel tables hold no cached prefixes, so they cannot tell
 FP8_KV_CACHE = 0.45  # of the bandwidth, on Hopper, before serving runs say more: half of that with 16 bit
 
 # Start of layer (b): the kernels' own launches aside, an engine costs what its small kernels and its host do.

@@ -1,4 +1,4 @@
-"""Writing coefficient files: the entries, the documented default for other GPUs, and where everything came from."""
+"""Coefficient documents and files: paths into them, defaults for other GPUs, and where everything came from."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ HEADER = """\
 # the GPUs that have a table; the all-reduce of `pcie` is that of the GPUs on PCIe.
 # Written by `planner calibrate`; `provenance` says from what, with bounds and residuals (percent).
 """
+
+
+def get_path(document: Mapping[str, Any], path: str) -> float:
+    """The number at a dotted path (list entries by index; ``|`` stands for a dot inside a key)."""
+    value: Any = document
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, list) else value[key.replace("|", ".")]
+    return float(value)
+
+
+def set_path(document: dict[str, Any], path: str, value: float) -> None:
+    """Sets the number at a dotted path."""
+    *parents, last = path.split(".")
+    node: Any = document
+    for key in parents:
+        node = node[int(key)] if isinstance(node, list) else node[key.replace("|", ".")]
+    node[int(last) if isinstance(node, list) else last.replace("|", ".")] = value
 
 
 def _median_table(tables: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:

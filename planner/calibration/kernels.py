@@ -14,6 +14,7 @@ import numpy.typing as npt
 from sim.catalog import GPUSpec, load_gpu
 from sim.catalog.weights import weight_format
 from sim.errors import InputError
+from sim.latency.kernels import one_shot_limit_bytes
 
 Floats = npt.NDArray[np.float64]
 Row = dict[str, str]
@@ -29,9 +30,9 @@ FORMATS = {
     "w4a16_mxfp4": "mxfp4",
     "int4_wo": "int4",
 }
-STEPS: dict[str, Any] = {"diff_step": 1e-3}  # the model rounds to whole picoseconds: smaller steps would see plateaus
+DIFF_STEP = 1e-3  # the model rounds to whole picoseconds: smaller steps would see plateaus
 LOSS_SCALE = 0.1  # of the robust loss: relative errors beyond 10% count less than their square
-PREFILL_TILE_ROWS = 64  # half a tile of 128 query rows; tables without cached prefixes cannot tell
+PREFILL_TILE_ROWS = 64.0  # half a tile of 128 query rows; tables without cached prefixes cannot tell
 KEPT_IN_CACHE = 128e6  # no GPU here has a larger L2 cache
 
 
@@ -85,17 +86,18 @@ def least_squares_fit(
         return np.log(predict(low + unit * scale) / measured)
 
     start = (np.array([p.start for p in parameters]) - low) / scale
-    result = least_squares(residual, start, bounds=(0.0, 1.0), loss="soft_l1", f_scale=LOSS_SCALE, x_scale=0.1, **STEPS)
-    error = np.expm1(residual(result.x))
+    robust = {"loss": "soft_l1", "f_scale": LOSS_SCALE}
+    result = least_squares(residual, start, bounds=(0.0, 1.0), x_scale=0.1, diff_step=DIFF_STEP, **robust)
+    errors = np.expm1(residual(result.x))
     values = low + result.x * scale
     near = [p.name for p, u in zip(parameters, result.x, strict=True) if (u < 1e-3 and p.low > 0) or u > 1 - 1e-3]
     return KernelFit(
-        {p.name: float(f"{v:.4g}") if v > 1e-6 else 0.0 for p, v in zip(parameters, values, strict=True)},
-        len(measured),
-        float(np.median(np.abs(error))),
-        float(np.quantile(np.abs(error), 0.9)),
-        float(np.median(error)),
-        tuple(near),
+        values={p.name: float(f"{v:.4g}") if v > 1e-6 else 0.0 for p, v in zip(parameters, values, strict=True)},
+        rows=len(measured),
+        median_ape=float(np.median(np.abs(errors))),
+        p90_ape=float(np.quantile(np.abs(errors), 0.9)),
+        bias=float(np.median(errors)),
+        at_bound=tuple(near),
     )
 
 
@@ -222,7 +224,7 @@ def fit_all_reduce(gpu: GPUSpec, gpus: int, rows: Sequence[Row]) -> dict[str, Ke
     rows = [row for row in rows if row["kernel"] == kernel and 256 <= float(row["bytes"]) <= 64e6]
     payload, us = column(rows, "bytes"), column(rows, "latency_ms") * 1e3
     link = gpu.interconnect_bytes_per_s / 1e6
-    threshold = 524288 if gpus <= 4 else 262144
+    threshold = one_shot_limit_bytes(gpus)
     fits = {}
     for name, factor, keep in (
         ("one_shot", gpus - 1, payload <= threshold),

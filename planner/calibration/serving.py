@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from planner.calibration.coefficient_file import get_path, set_path
 from planner.fidelity import predicted_metrics
 from planner.measurements import MeasuredRun
 from sim.errors import InputError
@@ -69,23 +70,6 @@ class BlockFit:
     bounds: dict[str, list[float]] = field(default_factory=dict)
     intervals: dict[str, list[float]] = field(default_factory=dict)  # 5 to 95%, by bootstrap over the runs
     left_out: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # cross-validation by model, by gpu
-
-
-def get_path(document: Mapping[str, Any], path: str) -> float:
-    """The number at a dotted path (list entries by index; ``|`` stands for a dot inside a key)."""
-    value: Any = document
-    for key in path.split("."):
-        value = value[int(key)] if isinstance(value, list) else value[key.replace("|", ".")]
-    return float(value)
-
-
-def set_path(document: dict[str, Any], path: str, value: float) -> None:
-    """Sets the number at a dotted path."""
-    *parents, last = path.split(".")
-    node: Any = document
-    for key in parents:
-        node = node[int(key)] if isinstance(node, list) else node[key.replace("|", ".")]
-    node[int(last) if isinstance(node, list) else last.replace("|", ".")] = value
 
 
 def with_values(document: Mapping[str, Any], coefficients: Sequence[Coefficient], values: Floats) -> dict[str, Any]:
@@ -201,22 +185,35 @@ def fit_block(
     # scipy returns the Jacobian scaled by the soft-L1 loss: (1 + z)^(-3/4), z = (residual / scale)^2.
     plain = result.jac * ((1.0 + (result.fun / LOSS_SCALE) ** 2) ** 0.75)[:, None]
     near = Linearised(plain, result.fun, result.x, len(chosen))
-    spread = near.intervals()
     fitted = with_values(document, block.coefficients, values)
-    report = BlockFit(
-        block.name,
-        {path: get_path(fitted, path) for c in block.coefficients for path in c.paths[:1]},
-        len(chosen),
-        before,
-        _medians(relative_errors(fitted, chosen), block.metrics),
-        {c.paths[0]: [c.low, c.high] for c in block.coefficients},
-        {
-            c.paths[0]: [float(f"{value:.3g}") for value in low[i] + spread[i] * span[i]]
+    after = _medians(relative_errors(fitted, chosen), block.metrics)
+    return fitted, _report(block, chosen, fitted, before, after, near)
+
+
+def _report(
+    block: Block,
+    chosen: Sequence[MeasuredRun],
+    fitted: Mapping[str, Any],
+    before: dict[str, float],
+    after: dict[str, float],
+    near: Linearised,
+) -> BlockFit:
+    """How the fit of `block` on the runs `chosen` went."""
+    spread = near.intervals()
+    first_paths = [coefficient.paths[0] for coefficient in block.coefficients]
+    return BlockFit(
+        name=block.name,
+        values={path: get_path(fitted, path) for path in first_paths},
+        runs=len(chosen),
+        before=before,
+        after=after,
+        bounds={c.paths[0]: [c.low, c.high] for c in block.coefficients},
+        intervals={
+            c.paths[0]: [float(f"{value:.3g}") for value in c.low + spread[i] * (c.high - c.low)]
             for i, c in enumerate(block.coefficients)
         },
-        {
+        left_out={
             "model": near.left_out([run.model for run in chosen], block.metrics),
             "gpu": near.left_out([run.gpu for run in chosen], block.metrics),
         },
     )
-    return fitted, report

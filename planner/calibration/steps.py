@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from planner.calibration.coefficient_file import set_path
 from planner.calibration.kernels import Floats, KernelFit, Parameter, least_squares_fit
 from sim.catalog import GPUSpec, load_gpu, load_model
 from sim.deployment import Deployment
 from sim.errors import InputError
-from sim.latency import Coefficients, StepTime, build_step_time, parse_coefficients
+from sim.latency import Coefficients, StepTime, parse_coefficients
 from sim.latency.coefficient_set import EngineCoefficients
+from sim.latency.step_time import PhysicalStepTime
 
 Row = dict[str, str]
 
@@ -81,11 +83,7 @@ def step_ms(step_time: StepTime, row: Row) -> float:
 def _coefficients(document: Mapping[str, Any], gpu: str, values: Floats) -> Coefficients:
     changed = copy.deepcopy(dict(document))
     for parameter, value in zip(PARAMETERS, values, strict=True):
-        node = changed["gpus"][gpu]
-        *parents, last = parameter.name.split(".")
-        for key in parents:
-            node = node[key]
-        node[last] = float(value)
+        set_path(changed["gpus"][gpu], parameter.name, float(value))
     return replace(parse_coefficients(changed, "candidate"), engine=NO_ENGINE)
 
 
@@ -113,18 +111,14 @@ def fit_steps(document: Mapping[str, Any], gpu_name: str, rows: Sequence[Row]) -
     def predict(values: Floats) -> Floats:
         coefficients = _coefficients(base, gpu.name, values)
         # The rows leave the all-reduce out, so each GPU of a group is timed by itself.
-        times = {key: build_step_time(d, coefficients, greedy=True) for key, d in deployments.items()}
+        times = {key: PhysicalStepTime(d, coefficients, greedy=True) for key, d in deployments.items()}
         for step_time in times.values():
-            step_time.without_all_reduce()  # type: ignore[attr-defined]
+            step_time.without_all_reduce()
         return np.array([step_ms(times[row["model"], int(row["tp"])], row) for row in rows])
 
     fit = least_squares_fit(PARAMETERS, predict, measured)
     for name, value in fit.values.items():
-        node: Any = entry
-        *parents, last = name.split(".")
-        for key in parents:
-            node = node[key]
-        node[last] = value
+        set_path(entry, name, value)
     entry["attention"]["decode_bandwidth_fp8"] = entry["attention"]["decode_bandwidth"]
     entry["attention"]["decode_compute"] = entry["attention"]["prefill_compute"]
     return entry, fit

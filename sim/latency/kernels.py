@@ -83,18 +83,22 @@ class GroupedGemmTime:
         return self.launch_us + overlapped(memory, tokens * self.token_us, self.overlap_loss)
 
 
+def one_shot_limit_bytes(gpus: int) -> int:
+    """The largest payload that vLLM's all-reduce among `gpus` GPUs sends in one shot: 512 KiB among up to 4, 256 KiB
+    among 8 (csrc/custom_all_reduce.cuh)."""
+    return 524288 if gpus <= 4 else 262144
+
+
 class AllReduceTime:
-    """Time of one all-reduce, with the thresholds of vLLM's kernel (csrc/custom_all_reduce.cuh): one-shot below 512
-    KiB among up to 4 GPUs, below 256 KiB among 8; two-shot or NCCL above."""
+    """Time of one all-reduce: one-shot for small payloads (`one_shot_limit_bytes`), two-shot or NCCL above."""
 
     def __init__(self, gpus: int, link_bytes_per_s: float, coefficients: AllReduceCoefficients) -> None:
         link = link_bytes_per_s / 1e6
-        self.threshold: int = 524288 if gpus <= 4 else 262144
+        self.threshold: int = one_shot_limit_bytes(gpus)
         self.one_shot_us: float = coefficients.one_shot_us
         self.one_shot_us_per_byte: float = (gpus - 1) / (link * coefficients.one_shot_bandwidth)
         self.two_shot_us: float = coefficients.two_shot_us
         self.two_shot_us_per_byte: float = 2.0 * (gpus - 1) / gpus / (link * coefficients.two_shot_bandwidth)
-        self.only_one_shot: bool = gpus == 2
 
     def us(self, payload_bytes: int) -> float:
         """Of `payload_bytes` on every GPU. Never falls as the payload grows."""
