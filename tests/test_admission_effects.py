@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from planner.evaluate import make_evaluator
 from planner.parameters import resolve
-from planner.space import load_space
+from planner.space import load_space, parse_space
 from sim.catalog import load_gpu, load_model
 from sim.deployment import Deployment, PolicySpec
+from sim.errors import InputError
 from sim.simulate import simulate
 from sim.workload import build_workload, parse_workload
 
@@ -90,3 +92,16 @@ def test_holding_back_lengthens_answers_in_heavy_overload() -> None:
     """Measured: +30%. Scores are as old as the last scrape, so what a cycle lets go in between goes to one replica."""
     soft, none = chat(9.0, "soft-reflective"), chat(9.0, "none")
     assert 0.1 < soft["e2e_ms"]["p50"] / none["e2e_ms"]["p50"] - 1 < 0.5
+
+
+def test_a_parameter_inside_a_parameter_may_be_a_choice(tmp_path: Path) -> None:
+    document = yaml.safe_load(SPACE.read_text())
+    scorer = {"weight": [1, 2], "queue_threshold_tokens": {"min": 1000, "max": 4000, "scale": "log2"}}
+    document["space"]["routing"] = {"name": "weighted", "scorers": {"token-load-scorer": scorer}}
+    (routing,) = (v for v in parse_space(document, tmp_path).variables if v.name == "routing")
+    scorers = [option["scorers"]["token-load-scorer"] for option in routing.options]
+    assert len(scorers) == 6
+    assert {"weight": 2, "queue_threshold_tokens": 4000} in scorers
+    document["space"]["routing"]["scorers"] = {"token-load-scorer": {"weight": []}}
+    with pytest.raises(InputError, match="empty list"):
+        parse_space(document, tmp_path)

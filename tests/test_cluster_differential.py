@@ -120,6 +120,8 @@ def admission_parameters(random: Random, name: str) -> dict[str, object]:
 
 
 def flow_parameters(random: Random, name: str, setting: dict[str, object]) -> dict[str, object]:
+    if name == "none":
+        return {}
     span_ps = setting["span_ps"]
     detectors = (
         {

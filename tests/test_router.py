@@ -537,3 +537,8 @@ def test_power_k_saturation_is_the_paper_s_curve() -> None:
     curve = policy("admission", "probabilistic", power=2, k=4)
     assert curve.shed_probability(0.25) == 0.25
     assert math.isclose(curve.shed_probability(0.5), 1.0)
+
+
+def test_without_flow_control_its_parameters_have_no_meaning() -> None:
+    with pytest.raises(InputError, match=r"ttl_s: has no meaning"):
+        policy("flow_control", "none", ttl_s=3.0)

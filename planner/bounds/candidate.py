@@ -115,6 +115,7 @@ class Bounds:
             users=evaluator.workload.users,
             think=float(evaluator.workload.think_time_ps),
             everybody=policy_name(parameters["admission"]) == "always-admit"
+            and policy_name(parameters["flow_control"]) == "none"
             and not (closed and self._limit < math.inf),
             seats_held=deployment.max_num_seqs * longest <= capacity.num_blocks,
             request_slo=evaluator.request_slo,

@@ -57,6 +57,7 @@ class Cluster:
         )
         self._scraped_ps = -1
         self._routed_tokens = [0] * len(replicas)
+        self._completed = [0] * len(replicas)
         self._on_the_way: list[tuple[int, int, int]] = []  # (queue time, request, replica)
         self._due_ps = [NEVER] * len(replicas)  # when each replica needs attention
         self._due: list[tuple[int, int]] = []  # a heap of (due time, replica); outdated where it is not in _due_ps
@@ -257,9 +258,12 @@ class Cluster:
             self._due_ps[number] = due_ps
             if due_ps != NEVER:
                 heapq.heappush(self._due, (due_ps, number))
-        view, stats = self._views[number], replica.stats
-        view.in_flight = view.routed - stats.completed
-        view.in_flight_tokens = self._routed_tokens[number] - stats.completed_prompt_tokens
+        completed = replica.stats.completed
+        if completed != self._completed[number]:
+            self._completed[number] = completed
+            view = self._views[number]
+            view.in_flight = view.routed - completed
+            view.in_flight_tokens = self._routed_tokens[number] - replica.stats.completed_prompt_tokens
 
     def _next_due_ps(self) -> int:
         """When the next request is queued in an engine, or an engine needs attention."""
