@@ -6,10 +6,13 @@ import sys
 from setuptools import setup
 
 COMPILED = [
+    "sim/engine/batch.py",
     "sim/engine/blocks.py",
+    "sim/engine/decoding.py",
     "sim/engine/queues.py",
     "sim/engine/requests.py",
     "sim/engine/stats.py",
+    "sim/engine/scheduler.py",
     "sim/engine/replica.py",
     "sim/cluster/cluster.py",
     "sim/latency/_base.py",

@@ -19,8 +19,9 @@ from sim.cluster.cluster import Cluster, policy_random
 from sim.cluster.registry import make_policy
 from sim.deployment import Deployment
 from sim.engine.blocks import ContentPaths
-from sim.engine.replica import NEVER, EngineConfig, Replica
+from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import EXPIRED, REJECTED, SERVED, SHED, RequestTable
+from sim.engine.scheduler import EngineConfig
 from sim.errors import InputError
 from sim.latency import (
     Coefficients,

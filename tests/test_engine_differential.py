@@ -10,8 +10,9 @@ import pytest
 
 from sim.engine.blocks import ContentPaths
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
-from sim.engine.replica import EngineConfig, Replica
+from sim.engine.replica import Replica
 from sim.engine.requests import REJECTED, RequestTable
+from sim.engine.scheduler import EngineConfig
 from sim.engine.scheduling import Fcfs, PriorityScheduling, SchedulingPolicy, ShortestJobFirst
 from sim.engine.stats import bin_of
 from sim.workload._types import Workload

@@ -1,0 +1,290 @@
+"""Which requests run and what they may do in the next step: vLLM's V1 scheduler on one KV cache, without a clock."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final
+
+from sim.engine.batch import Prefills, Sequence
+from sim.engine.blocks import BlockPool, ContentPaths, Match, Node, Path
+from sim.engine.decoding import ORDER_BITS, ORDER_MASK, Decoding
+from sim.engine.preemption import PreemptionPolicy, PreemptLast
+from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
+from sim.engine.requests import RequestTable
+from sim.engine.scheduling import Fcfs, SchedulingPolicy
+from sim.engine.stats import ReplicaStats
+from sim.errors import InputError
+
+MOST_PREEMPTIONS: Final = 100_000  # of one request; a policy of the user's that goes beyond would go on for ever
+_PRIVATE: Final = 1 << 40  # keys of private content: above every interned key
+_ENDLESS: Final = 1 << 61  # blocks
+
+
+@dataclass(slots=True)
+class EngineConfig:
+    """What the scheduler of one replica is configured with."""
+
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    enable_prefix_caching: bool = True
+    async_scheduling: bool = True
+    long_prefill_token_threshold: int = 0
+    scheduling: SchedulingPolicy = field(default_factory=Fcfs)
+    preemption: PreemptionPolicy = field(default_factory=PreemptLast)
+
+
+class Scheduler:
+    """The running and the waiting requests of one replica, and the rules by which they get tokens, blocks and seats.
+
+    `Replica` composes steps of what it grants, and puts them on a clock.
+    """
+
+    def __init__(self, table: RequestTable, config: EngineConfig, window: int, paths: ContentPaths) -> None:
+        self.num_waiting = 0  # requests queued and not running
+        self.stats: Final = ReplicaStats()
+        self.pool: Final = BlockPool(config.num_blocks)
+        self._table: Final = table
+        self._block_size: Final = config.block_size
+        self._max_num_seqs: Final = config.max_num_seqs
+        self._max_num_batched_tokens: Final = config.max_num_batched_tokens
+        self._threshold: Final = config.long_prefill_token_threshold
+        self._caching: Final = config.enable_prefix_caching
+        self._preemption: Final = config.preemption
+        self._window: Final = window
+        self._fcfs: Final = type(config.scheduling) is Fcfs  # one derived from it has a key of its own
+        self._waiting: Final[WaitingQueue] = FcfsQueue() if self._fcfs else KeyedQueue(config.scheduling)
+        self._running: Final[dict[int, Sequence]] = {}  # by order of admission
+        self._prefilling: list[Sequence] = []
+        self._decoding: Final = Decoding(self._running, config.block_size, window)
+        self._finishing: Final[list[Sequence]] = []  # their last token is being made
+        self._ending: list[Sequence] = []  # whose prefill ends in the step just composed
+        self._orders = 0
+        self._executing_end_ps = 0  # of the step that runs while the next one is composed
+        self._preempted_now = False
+        self._paths: Final = paths
+        self._content_path: Final[dict[int, Path]] = {}
+        self._private_path: Final[dict[int, Path]] = {}  # of requests that were preempted
+        self._emitted: Final[dict[int, int]] = {}  # of requests that were preempted
+        self._last_token_ps: Final[dict[int, int]] = {}  # of requests that were preempted while decoding
+
+    def _retire(self, step: int) -> None:
+        """Those whose last token `step` or an earlier one makes are finishing: they decode no more."""
+        heap = self._decoding.finish_heap
+        limit = (step + 1) << ORDER_BITS
+        while heap and heap[0] < limit:
+            sequence = self._running.get(heapq.heappop(heap) & ORDER_MASK)
+            if sequence is None:  # preempted since
+                continue
+            if sequence.decoding:
+                self._decoding.leave(sequence)
+            sequence.finishing = True
+            self._finishing.append(sequence)
+
+    def _release(self, sequence: Sequence, tokens: int) -> None:
+        """Free the seat and the blocks of a sequence that holds blocks for `tokens` tokens."""
+        del self._running[sequence.order]
+        size = self._block_size
+        self.pool.release(sequence.node, sequence.registered, (tokens + size - 1) // size)
+
+    # -- running requests ----------------------------------------------------------------------------------------------
+
+    def _schedule_running(self, step: int, need: int, budget: int, batch: Prefills) -> int:
+        """Schedule running requests, taking their blocks (`need` for the decodes); returns the budget left."""
+        chunks: list[int] = []
+        threshold = self._threshold
+        size = self._block_size
+        for sequence in self._prefilling:
+            chunk = sequence.target - sequence.computed
+            if threshold and chunk > threshold:
+                chunk = threshold
+            if chunk > budget:
+                chunk = budget
+            budget -= chunk
+            chunks.append(chunk)
+            need += (sequence.computed + chunk + size - 1) // size - sequence.blocks
+        if need > self.pool.free:
+            return self._schedule_short(step, batch)
+        self.pool.take(need)
+        prefilling = self._prefilling
+        self._prefilling = []
+        for position, sequence in enumerate(prefilling):
+            self._take_chunk(sequence, chunks[position], batch)
+        return budget
+
+    def _schedule_short(self, step: int, batch: Prefills) -> int:
+        """Schedule running requests one by one where blocks are too few for all, so that somebody is preempted."""
+        size = self._block_size
+        threshold = self._threshold
+        budget = self._max_num_batched_tokens
+        pool = self.pool
+        granted: dict[int, int] = {}  # tokens, by order of admission
+        for order, sequence in list(self._running.items()):
+            if order not in self._running or sequence.finishing:
+                continue
+            if sequence.decoding:
+                tokens = 1
+                held = sequence.offset + step - 1
+            else:
+                tokens = sequence.target - sequence.computed
+                if threshold and tokens > threshold:
+                    tokens = threshold
+                if tokens > budget:
+                    tokens = budget
+                held = sequence.computed
+            need = (held + tokens + size - 1) // size - (held + size - 1) // size
+            while need > pool.free and order in self._running:
+                victim = self._choose_victim()
+                given = granted.pop(victim.order, 0)
+                budget += given
+                self._preempt(victim, step, given)
+            if order in self._running:
+                pool.take(need)
+                granted[order] = tokens
+                budget -= tokens
+        prefilling = [sequence for sequence in self._prefilling if sequence.order in self._running]
+        self._prefilling = []
+        for sequence in prefilling:
+            self._take_chunk(sequence, granted[sequence.order], batch)
+        return budget
+
+    def _take_chunk(self, sequence: Sequence, chunk: int, batch: Prefills) -> None:
+        """Account for the next chunk of a running prefill, whose blocks are taken."""
+        if chunk:
+            batch.add(sequence.computed, chunk, self._window)
+            self._computed(sequence, sequence.computed + chunk)
+        if sequence.computed == sequence.target:
+            self._ending.append(sequence)
+        else:
+            self._prefilling.append(sequence)
+
+    def _computed(self, sequence: Sequence, tokens: int) -> None:
+        """The sequence's prefill has got as far as `tokens`: its full blocks become findable."""
+        size = self._block_size
+        sequence.computed = tokens
+        sequence.blocks = (tokens + size - 1) // size
+        if self._caching and not sequence.duplicate:
+            self._register(sequence, tokens // size)
+
+    def _register(self, sequence: Sequence, full: int) -> None:
+        path = self._path(sequence.index)
+        if path:
+            sequence.node, sequence.registered, sequence.duplicate = self.pool.register(
+                sequence.node, sequence.registered, path, full
+            )
+
+    def _path(self, index: int) -> Path:
+        """Where the request's content lies in the prefix cache: with its private content once it was preempted."""
+        path = self._private_path.get(index)
+        if path is None:
+            content = self._table.content[index]
+            path = self._content_path.get(content)
+            if path is None:
+                path = self._paths.path(self._table.contents[content])
+                self._content_path[content] = path
+        return path
+
+    # -- waiting requests ----------------------------------------------------------------------------------------------
+
+    def _admit(self, budget: int, batch: Prefills, now: int) -> bool:
+        """Admit waiting requests; returns whether no waiting one can join a run of decodes before something ends."""
+        table = self._table
+        size = self._block_size
+        threshold = self._threshold
+        pool = self.pool
+        waiting = self._waiting
+        while self.num_waiting and budget > 0 and len(self._running) < self._max_num_seqs:
+            index = waiting.head()
+            emitted = self._emitted.get(index, 0)
+            target = table.prompt_tokens[index] + emitted
+            node = pool.root
+            match: Match | None = None
+            hit = 0
+            free_hit = 0
+            if self._caching:
+                path = self._path(index)
+                if path:
+                    match = pool.match(path, (target - 1) // size)
+                    hit = match.num_blocks
+                    free_hit = match.free_blocks
+            chunk = target - hit * size
+            if threshold and chunk > threshold:
+                chunk = threshold
+            if chunk > budget:
+                chunk = budget
+            need = (chunk + size - 1) // size
+            if need + free_hit > pool.free:
+                return free_hit == 0  # else its own hits may be evicted, and then it may fit
+            waiting.pop()
+            self.num_waiting -= 1
+            if match is not None and hit:
+                node = pool.hold(match)
+            pool.take(need)
+            budget -= chunk
+            self._seat(index, emitted, target, node, hit, chunk, batch, now)
+        return True
+
+    def _seat(
+        self, index: int, emitted: int, target: int, node: Node, hit: int, chunk: int, batch: Prefills, now: int
+    ) -> None:
+        """A waiting request starts to run, with `hit` cached blocks that end at `node`, and a first chunk."""
+        table = self._table
+        cached = hit * self._block_size
+        self.stats.hit_tokens += cached
+        self.stats.looked_up_tokens += target
+        if table.scheduled_ps[index] < 0:
+            table.scheduled_ps[index] = now
+            table.cached_tokens[index] = cached
+        sequence = Sequence(index, self._orders, target, emitted, node, hit)
+        self._running[self._orders] = sequence
+        self._orders += 1
+        sequence.computed = cached
+        self._take_chunk(sequence, chunk, batch)
+
+    # -- preemption ----------------------------------------------------------------------------------------------------
+
+    def _choose_victim(self) -> Sequence:
+        table = self._table
+        running = [sequence for sequence in self._running.values() if not sequence.finishing]
+        candidates = [
+            (
+                table.priority[sequence.index] if table.priority is not None else 0,
+                table.queue_ps[sequence.index],
+                sequence.index,
+            )
+            for sequence in running
+        ]
+        return running[self._preemption.victim(candidates)]
+
+    def _preempt(self, victim: Sequence, step: int, granted: int) -> None:
+        """Take seat and blocks from a sequence, which was granted tokens in the composition of `step` or not."""
+        table = self._table
+        index = victim.index
+        size = self._block_size
+        computed = victim.computed
+        emitted = victim.emitted
+        if victim.decoding:
+            computed = victim.offset + step - 1
+            emitted = table.output_tokens[index] - (victim.finish_step - step + 1)
+            self._decoding.leave(victim)
+            self._last_token_ps[index] = self._executing_end_ps
+        if emitted:
+            self._emitted[index] = emitted
+        if self._caching:
+            if index not in self._private_path:
+                self._private_path[index] = [*self._path(index), (_PRIVATE + index, _ENDLESS)]
+            if not victim.duplicate:
+                self._register(victim, computed // size)
+        self._release(victim, computed + granted)
+        self._preempted_now = True
+        table.preemptions[index] += 1
+        if table.preemptions[index] > MOST_PREEMPTIONS:
+            problem = f"request {index} was preempted {MOST_PREEMPTIONS} times: the policy lets nobody finish"
+            raise InputError("deployment.preemption", problem)
+        self.stats.preemptions += 1
+        priority = table.priority[index] if table.priority is not None else 0
+        self.num_waiting += 1
+        self._waiting.push_preempted(index, priority, table.prompt_tokens[index], table.queue_ps[index])
