@@ -16,8 +16,9 @@ from sim.cluster.routing.scorers import SCORERS
 from sim.cluster.routing.weighted import FILTERS
 from sim.deployment import PolicySpec
 from sim.engine.blocks import ContentPaths
-from sim.engine.replica import EngineConfig, Replica
+from sim.engine.replica import Replica
 from sim.engine.requests import EXPIRED, REJECTED, SHED, RequestTable
+from sim.engine.scheduler import EngineConfig
 from sim.latency import RequestOverhead
 from sim.workload import Workload
 from tests.cluster_oracle import OracleCluster
@@ -169,7 +170,7 @@ def run_cluster(seed: int) -> dict[str, object]:
     table = RequestTable(workload)
     settings = dict(case.settings)
     size = settings["block_size"]
-    table.reject_longer(settings["max_model_len"], settings["num_blocks"] * size)
+    table.reject_longer(settings.pop("max_model_len"), settings["num_blocks"] * size)
     settings["scheduling"] = SCHEDULING[settings["scheduling"]]
     settings["preemption"] = PREEMPTION[settings["preemption"]]
     paths = ContentPaths(size)

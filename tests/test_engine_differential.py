@@ -47,7 +47,7 @@ def engine_of(case: Case) -> tuple[RequestTable, Replica]:
         )
     )
     settings = dict(case.settings)
-    table.reject_longer(settings["max_model_len"], settings["num_blocks"] * settings["block_size"])
+    table.reject_longer(settings.pop("max_model_len"), settings["num_blocks"] * settings["block_size"])
     settings["scheduling"] = SCHEDULING[settings["scheduling"]]
     settings["preemption"] = PREEMPTION[settings["preemption"]]
     replica = Replica(table, EngineConfig(**settings), case.step_time, ContentPaths(settings["block_size"]))

@@ -9,21 +9,22 @@ from sim.engine.scheduling import SchedulingPolicy
 
 
 class WaitingQueue:
-    """Requests that wait for a replica, by index. `push_preempted` brings back one that has run before."""
-
-    def __len__(self) -> int:
-        raise NotImplementedError
+    """Requests that wait for a replica, by index."""
 
     def push(self, index: int, priority: int, prompt_tokens: int, queue_ps: int) -> None:
+        """Queue a request that has not run yet."""
         raise NotImplementedError
 
     def push_preempted(self, index: int, priority: int, prompt_tokens: int, queue_ps: int) -> None:
+        """Bring back a request that has run before."""
         raise NotImplementedError
 
     def head(self) -> int:
+        """Who is admitted next; there is one."""
         raise NotImplementedError
 
     def pop(self) -> int:
+        """Take out the head."""
         raise NotImplementedError
 
 
@@ -32,9 +33,6 @@ class FcfsQueue(WaitingQueue):
 
     def __init__(self) -> None:
         self._queue: deque[int] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
 
     def push(self, index: int, priority: int, prompt_tokens: int, queue_ps: int) -> None:
         self._queue.append(index)
@@ -55,9 +53,6 @@ class KeyedQueue(WaitingQueue):
     def __init__(self, policy: SchedulingPolicy) -> None:
         self._policy = policy
         self._heap: list[tuple[float, int, int]] = []
-
-    def __len__(self) -> int:
-        return len(self._heap)
 
     def push(self, index: int, priority: int, prompt_tokens: int, queue_ps: int) -> None:
         heapq.heappush(self._heap, (self._policy.key(priority, prompt_tokens, queue_ps), queue_ps, index))

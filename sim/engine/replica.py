@@ -45,7 +45,7 @@ class Replica(Scheduler):
     # -- what the cluster calls --------------------------------------------------------------------------------------
 
     def enqueue(self, index: int, queue_ps: int) -> None:
-        """Queue a request that fits max_model_len and the cache; every boundary before `queue_ps` has been handled."""
+        """Queue a request that `reject_longer` let pass; every boundary before `queue_ps` has been handled."""
         table = self._table
         table.queue_ps[index] = queue_ps
         priority = table.priority[index] if table.priority is not None else 0

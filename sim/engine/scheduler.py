@@ -29,7 +29,6 @@ class EngineConfig:
     block_size: int
     max_num_seqs: int
     max_num_batched_tokens: int
-    max_model_len: int
     enable_prefix_caching: bool = True
     async_scheduling: bool = True
     long_prefill_token_threshold: int = 0

@@ -10,6 +10,8 @@ class SchedulingPolicy:
     """
 
     def key(self, priority: int, prompt_tokens: int, queue_ps: int) -> float:
+        """The place in the queue of a request of that priority (lower is more urgent) and length, queued at that time
+        in ps. Asked once each time the request is queued, so it must not change meanwhile."""
         raise NotImplementedError
 
 
