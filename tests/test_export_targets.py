@@ -115,10 +115,39 @@ def test_classes_that_may_be_shed_get_an_objective_of_negative_priority() -> Non
     assert (objective["metadata"]["name"], objective["spec"]["priority"]) == ("sheddable", -2)
 
 
+def test_scorers_with_their_parameters_read_back() -> None:
+    routing = {
+        "name": "weighted",
+        "queue": 0.0,
+        "kv": 1.0,
+        "prefix": 2.0,
+        "scorers": {
+            "prefix-cache-scorer": {"weight": 2.0, "match_length_weight": 0.5, "match_length_scale_tokens": 4096},
+            "token-load-scorer": {"weight": 1.5, "queue_threshold_tokens": 100000},
+            "active-request-scorer": {"weight": 1.0, "idle_threshold": 2, "max_busy_score": 0.5},
+        },
+        "picker": "weighted-random-picker",
+    }
+    plan = simulated({"replicas": 2, "routing": routing, "admission": "reject-negative"}, SHEDDABLE)
+    files = load_exporter("llm-d").files(plan)
+    found = parse_llm_d(files)
+    assert (found["routing"], found["admission"]) == (routing, {"name": "reject-negative"})
+    plugins = {plugin["type"]: plugin.get("parameters") for plugin in yaml.safe_load(files[EPP_FILE])["plugins"]}
+    assert plugins["token-load-scorer"] == {"queueThresholdTokens": 100000}
+    assert {"inflight-load-producer", "approx-prefix-cache-producer"} <= set(plugins)
+    assert "queue-scorer" not in plugins
+
+
 @pytest.mark.parametrize(
     ("deployment", "parameter"),
     [
         ({"replicas": 2, "routing": "round-robin"}, "routing"),
+        ({"flow_control": "static"}, "flow_control"),
+        ({"replicas": 2, "routing": {"name": "weighted", "prefix_index": "precise"}}, "routing.prefix_index"),
+        (
+            {"replicas": 2, "routing": {"name": "weighted", "scorers": {"session-affinity-scorer": 1}}},
+            "routing.scorers.session-affinity-scorer",
+        ),
         ({"admission": "token-bucket"}, "admission"),
         ({"replicas": 2, "routing": "weighted", "snapshot_interval_ms": 0}, "snapshot_interval_ms"),
         ({"scheduling": "sjf"}, "scheduling"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,15 @@ _SCORERS = {
     "kv": ("kv-cache-utilization-scorer", 2.0),
     "prefix": ("prefix-cache-scorer", 3.0),
 }
+# The other scorers of `weighted` that llm-d has without experimental plugins -> the producer each needs besides.
+_OTHER_SCORERS = {
+    "running-requests-size-scorer": (),
+    "load-aware-scorer": (),
+    "active-request-scorer": ("inflight-load-producer",),
+    "token-load-scorer": ("inflight-load-producer", "approx-prefix-cache-producer"),
+    "no-hit-lru-scorer": ("approx-prefix-cache-producer",),
+}
+_PRODUCERS = {**_OTHER_SCORERS, "prefix-cache-scorer": ("approx-prefix-cache-producer",)}
 # Parameter of admission policy `probabilistic` -> (llm-d's, default of both, its type there).
 _ADMITTER = {
     "queue_depth_threshold": ("queueDepthThreshold", 5.0, int),
@@ -79,6 +89,8 @@ def endpoint_picker_config(plan: SimulatedPlan) -> dict[str, Any]:
         unreachable = {"queueDepthThreshold": _UNREACHABLE_QUEUE, "kvCacheUtilThreshold": 1.0}
         plugins.append({"type": "utilization-detector", "parameters": unreachable})
         config["flowControl"] = {"saturationDetector": {"pluginRef": "utilization-detector"}}
+    elif admission == "reject-negative" and not plan.policy_parameters("admission"):
+        pass  # what llm-d does by itself, with the detector that is its default
     elif admission != "always-admit":
         raise plan.refuse("admission", f"{admission} has no counterpart in llm-d, which has the probabilistic one")
     return config
@@ -91,16 +103,13 @@ def _routing(plan: SimulatedPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
     if routing == "weighted":
         if plan.deployment["snapshot_interval_ms"] == 0 and not one:
             raise plan.refuse("snapshot_interval_ms", "0 (a live view) exists in the simulator only; llm-d scrapes")
-        given = plan.policy_parameters("routing")
-        for name in given:
-            if name not in _SCORERS:
-                raise plan.refuse(f"routing.{name}", "is not exported; queue, kv and prefix are")
-        weights = {name: float(given.get(name, default)) for name, (_, default) in _SCORERS.items()}
-        plugins = [{"type": "approx-prefix-cache-producer"}] if weights["prefix"] else []
-        used = [(_SCORERS[name][0], weight) for name, weight in weights.items() if weight]
-        plugins += [{"type": scorer} for scorer, _ in used]
-        profile: list[dict[str, Any]] = [{"pluginRef": scorer, "weight": weight} for scorer, weight in used]
-        picker = "max-score-picker"
+        used = _scorers(plan)
+        needed = {producer for scorer in used for producer in _PRODUCERS.get(scorer, ())}
+        plugins = [{"type": producer} for producer in sorted(needed)]
+        for scorer, (_, parameters) in used.items():
+            plugins.append({"type": scorer, "parameters": parameters} if parameters else {"type": scorer})
+        profile: list[dict[str, Any]] = [{"pluginRef": scorer, "weight": used[scorer][0]} for scorer in used]
+        picker = str(plan.policy_parameters("routing").get("picker", "max-score-picker"))
     elif routing == "least-loaded":
         plugins = [{"type": "inflight-load-producer"}, {"type": "active-request-scorer"}]
         profile = [{"pluginRef": "active-request-scorer", "weight": 1.0}]
@@ -110,6 +119,33 @@ def _routing(plan: SimulatedPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
     else:
         raise plan.refuse("routing", f"{routing} has no counterpart in llm-d")
     return [*plugins, {"type": picker}], [*profile, {"pluginRef": picker}]
+
+
+def _scorers(plan: SimulatedPlan) -> dict[str, tuple[float, dict[str, Any]]]:
+    """Scorer -> (weight, parameters) of routing policy `weighted`, in llm-d's words."""
+    given = plan.policy_parameters("routing")
+    for name in given:
+        if name not in (*_SCORERS, "scorers", "picker"):
+            raise plan.refuse(f"routing.{name}", "is not exported; weights, scorers and the picker are")
+    used: dict[str, tuple[float, dict[str, Any]]] = {}
+    for name, (scorer, default) in _SCORERS.items():
+        used[scorer] = (float(given.get(name, default)), {})
+    for scorer, value in given.get("scorers", {}).items():
+        if scorer not in (*used, *_OTHER_SCORERS):
+            raise plan.refuse(f"routing.scorers.{scorer}", "has no counterpart in llm-d without experimental plugins")
+        parameters = {"weight": value} if not isinstance(value, Mapping) else dict(value)
+        weight = float(parameters.pop("weight", used.get(scorer, (1.0,))[0]))
+        used[scorer] = (weight, {_camel(key): item for key, item in parameters.items()})
+    return {scorer: entry for scorer, entry in used.items() if entry[0]}
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.title() for word in rest)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"([A-Z])", lambda found: f"_{found.group(1).lower()}", name)
 
 
 def _admitter_parameters(plan: SimulatedPlan) -> dict[str, Any]:
@@ -193,7 +229,7 @@ def parse_llm_d(files: Mapping[str, str]) -> dict[str, Any]:
         "engine_version": container["image"].rpartition(":v")[2],
     }
     config = yaml.safe_load(files[EPP_FILE])
-    return {**found, "routing": _read_routing(config), "admission": _read_admission(config)}
+    return {**found, "routing": _read_routing(config), "admission": _read_admission(config, OBJECTIVES_FILE in files)}
 
 
 def _read_routing(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,17 +237,28 @@ def _read_routing(config: Mapping[str, Any]) -> dict[str, Any]:
     used = {entry["pluginRef"]: entry.get("weight") for entry in profile["plugins"]}
     if "random-picker" in used:
         return {"name": "random"}
-    if "active-request-scorer" in used:
+    scorers = [name for name in used if name.endswith("-scorer")]
+    if scorers == ["active-request-scorer"]:
         return {"name": "least-loaded"}
-    return {"name": "weighted", **{name: used.get(scorer, 0.0) for name, (scorer, _) in _SCORERS.items()}}
+    found = {"name": "weighted", **{name: used.get(scorer, 0.0) for name, (scorer, _) in _SCORERS.items()}}
+    parameters = {plugin["type"]: plugin.get("parameters", {}) for plugin in config["plugins"]}
+    known = [scorer for scorer, _ in _SCORERS.values()]
+    others = {
+        name: {"weight": used[name], **{_snake(key): value for key, value in parameters[name].items()}}
+        for name in scorers
+        if name not in known or parameters[name]
+    }
+    (picker,) = (name for name in used if name.endswith("-picker"))
+    extra = ({"scorers": others} if others else {}) | ({"picker": picker} if picker != "max-score-picker" else {})
+    return found | extra
 
 
-def _read_admission(config: Mapping[str, Any]) -> dict[str, Any]:
+def _read_admission(config: Mapping[str, Any], sheds: bool) -> dict[str, Any]:
     for plugin in config["plugins"]:
         if plugin["type"] == "probabilistic-admitter":
             given = plugin["parameters"]
             return {"name": "probabilistic", **{name: float(given[key]) for name, (key, _, _) in _ADMITTER.items()}}
-    return {"name": "always-admit"}
+    return {"name": "reject-negative" if sheds else "always-admit"}
 
 
 def _dump(document: Mapping[str, Any]) -> str:
