@@ -143,7 +143,7 @@ def _floats(column: array[int]) -> npt.NDArray[np.float64]:
 
 
 class Result:
-    """What happened in a simulated run."""
+    """What happened in a simulated run; `table` and `replicas` are as the engine left them, in picoseconds."""
 
     def __init__(
         self,
@@ -158,15 +158,15 @@ class Result:
         self.deployment = deployment
         self.workload = workload
         self.capacity = capacity
-        self._overhead = overhead
-        self._table = table
-        self._replicas = replicas
+        self.overhead = overhead
+        self.table = table
+        self.replicas = replicas
         self._request_slo = request_slo
 
     @cached_property
     def records(self) -> Records:
         """One entry a request, as the client saw it."""
-        table, overhead = self._table, self._overhead
+        table, overhead = self.table, self.overhead
         limit = float(self.workload.time_limit_ps) or np.inf
         arrival = _floats(table.arrival_ps)
         first = _floats(table.first_token_ps) + overhead.first_token_ps
@@ -208,7 +208,7 @@ class Result:
 
     def _before_queue_ps(self) -> npt.NDArray[np.float64]:
         """How long each request takes from its arrival to the engine's queue if nothing holds it back."""
-        overhead = self._overhead
+        overhead = self.overhead
         constant = overhead.gateway_ps + overhead.before_queue_ps
         return constant + overhead.before_queue_ps_per_token * self.workload.prompt_tokens.astype(np.float64)
 
@@ -233,15 +233,15 @@ class Result:
     @cached_property
     def _summary(self) -> dict[str, Any]:
         records, deployment, duration_s = self.records, self.deployment, self.duration_s
-        everybody = np.ones(len(self._table), dtype=bool)
+        everybody = np.ones(len(self.table), dtype=bool)
         summary = group_summary(records, everybody, duration_s, self._request_slo)
         cost = deployment.gpus * deployment.gpu.price_usd_per_hour
         tokens_per_hour = summary["output_tokens_per_s"] * 3600
         bins: dict[int, int] = {}
-        for replica in self._replicas:
+        for replica in self.replicas:
             for key, count in replica.stats.inter_token_bins().items():
                 bins[key] = bins.get(key, 0) + count
-        stats = [replica.stats for replica in self._replicas]
+        stats = [replica.stats for replica in self.replicas]
         looked_up = sum(s.looked_up_tokens for s in stats)
         served_ps = duration_s * PS_PER_S * len(stats)
         share = 1 / served_ps if served_ps else 0.0
@@ -297,7 +297,7 @@ class Result:
         return stages
 
     def _replica_summary(self, index: int) -> dict[str, Any]:
-        stats, records = self._replicas[index].stats, self.records
+        stats, records = self.replicas[index].stats, self.records
         duration_ps = self.duration_s * PS_PER_S
         return {
             "requests": stats.requests,
@@ -333,7 +333,7 @@ class Result:
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["request", "outcome", "slo_class", *counts, *columns])
-            for i in range(len(self._table)):
+            for i in range(len(self.table)):
                 times = ["" if np.isnan(column[i]) else f"{column[i]:.12g}" for column in columns.values()]
                 writer.writerow(
                     [i, self._outcome(i), classes[records.slo_class[i]], *(c[i] for c in counts.values()), *times]

@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 def table_of(result: Result) -> dict[str, np.ndarray]:
     """The engine's own columns, in ps."""
     names = ("arrival_ps", "queue_ps", "scheduled_ps", "first_token_ps", "finish_ps", "preemptions", "cached_tokens")
-    return {name: np.array(getattr(result._table, name), dtype=np.int64) for name in names}
+    return {name: np.array(getattr(result.table, name), dtype=np.int64) for name in names}
 
 
 # -- requests and tokens -----------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_request_is_queued_scheduled_and_answered_in_this_order() -> None:
 def test_end_to_end_is_finish_minus_arrival_however_often_preempted() -> None:
     preempted = 0
     for case in cases():
-        table, records, overhead = table_of(case.result), case.result.records, case.result._overhead
+        table, records, overhead = table_of(case.result), case.result.records, case.result.overhead
         done = records.completed
         e2e_ps = table["finish_ps"] + overhead.last_token_ps - table["arrival_ps"]
         assert records.e2e_ms[done] * MS == pytest.approx(e2e_ps[done], abs=1000), case.seed
@@ -104,7 +104,7 @@ def test_every_token_but_the_first_ends_a_gap() -> None:
         if case.load.time_limit_ps:
             continue
         done = case.result.records.completed
-        gaps = sum(sum(replica.stats.inter_token_bins().values()) for replica in case.result._replicas)
+        gaps = sum(sum(replica.stats.inter_token_bins().values()) for replica in case.result.replicas)
         assert gaps == int((case.load.output_tokens[done] - 1).sum()), case.seed
 
 
@@ -127,7 +127,7 @@ def test_a_prompt_is_looked_up_once_an_admission_and_never_hit_whole() -> None:
         assert (cached % case.plan.block_size == 0).all(), case.seed
         if not case.plan.enable_prefix_caching:
             assert not cached.any(), case.seed
-        stats = [replica.stats for replica in case.result._replicas]
+        stats = [replica.stats for replica in case.result.replicas]
         scheduled = table["scheduled_ps"] >= 0
         if not table["preemptions"].any():
             prompts = int(case.load.prompt_tokens[scheduled].sum())
@@ -146,7 +146,7 @@ def nodes_below(node: Node) -> Iterator[Node]:
 
 def test_every_block_comes_back_and_none_is_cached_twice() -> None:
     for case in cases():
-        for replica in case.result._replicas:
+        for replica in case.result.replicas:
             pool = replica.pool
             cached = list(nodes_below(pool.root))
             assert 0 <= pool.free <= pool.num_blocks, case.seed
@@ -159,13 +159,13 @@ def test_every_block_comes_back_and_none_is_cached_twice() -> None:
 
 def test_no_more_seats_blocks_or_time_are_used_than_there_are() -> None:
     for case in cases():
-        for replica in case.result._replicas:
+        for replica in case.result.replicas:
             stats = replica.stats
             assert stats.steps <= stats.busy_ps, case.seed
             assert stats.block_area <= stats.busy_ps * case.result.capacity.num_blocks * (1 + 1e-12), case.seed
             assert stats.seat_area <= stats.busy_ps * case.plan.max_num_seqs * (1 + 1e-12), case.seed
             if not case.load.time_limit_ps:
-                assert stats.busy_ps <= max(case.result._table.finish_ps), case.seed
+                assert stats.busy_ps <= max(case.result.table.finish_ps), case.seed
 
 
 # -- progress ----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_an_answer_too_late_for_its_client_is_unfinished_everywhere() -> None:
     """The engine ends at the limit; its answer would reach the client 1 ms later."""
     load = workload([0], 100, 20)
     whole = simulate(deployment(), load)
-    cut = simulate(deployment(), replace(load, time_limit_ps=whole._table.finish_ps[0])).summary()
+    cut = simulate(deployment(), replace(load, time_limit_ps=whole.table.finish_ps[0])).summary()
     assert cut["unfinished"] == 1
     assert cut["replicas"][0]["completed"] == cut["completed"] == 0
 
@@ -272,7 +272,7 @@ def test_a_busy_replica_sees_a_request_at_one_time_whatever_it_computes(async_sc
             step_time=ConstantStep(MS),
         )
         assert result.records.replica[3] == 1
-        scheduled.add(result._table.scheduled_ps[3])
+        scheduled.add(result.table.scheduled_ps[3])
     assert len(scheduled) == 1
 
 

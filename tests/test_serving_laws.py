@@ -69,7 +69,7 @@ def test_no_deployment_beats_the_datasheet(name: str) -> None:
     for plan in Random(name).sample(plans, min(6, len(plans))):
         tp, gpu = plan.tensor_parallel_size, plan.gpu
         result = served(plan, PROMPTS, OUTPUTS)
-        records, stats = result.records, result._replicas[0].stats
+        records, stats = result.records, result.replicas[0].stats
         assert records.completed.all()
         flops_s = model.linear_flops_per_token / tp / best_flops(gpu)
         computed = sum(PROMPTS) + sum(OUTPUTS) - len(OUTPUTS)
@@ -89,7 +89,7 @@ def test_twice_the_gpus_are_never_more_than_twice_as_fast(name: str) -> None:
     plans = {(plan.gpu.name, plan.tensor_parallel_size): plan for plan in fitting(load_model(name))}
     pairs = [(plan, plans[gpu, 2 * tp]) for (gpu, tp), plan in plans.items() if (gpu, 2 * tp) in plans]
     for one, two in Random(name).sample(pairs, min(5, len(pairs))):
-        slow, fast = (served(plan, PROMPTS, OUTPUTS)._replicas[0].stats for plan in (one, two))
+        slow, fast = (served(plan, PROMPTS, OUTPUTS).replicas[0].stats for plan in (one, two))
         assert slow.steps == fast.steps
         assert slow.busy_ps <= 2 * fast.busy_ps, (one.gpu.name, one.tensor_parallel_size)
 
@@ -130,7 +130,7 @@ def test_one_seat_waits_as_lindley_says(async_scheduling: bool) -> None:
     result = one_seat(load, async_scheduling=async_scheduling)
     free_ps = 0
     for queued, scheduled, finish, tokens in zip(
-        result._table.queue_ps, result._table.scheduled_ps, result._table.finish_ps, outputs.tolist(), strict=True
+        result.table.queue_ps, result.table.scheduled_ps, result.table.finish_ps, outputs.tolist(), strict=True
     ):
         start = max(queued, free_ps)
         free_ps = start + tokens * MS
