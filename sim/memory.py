@@ -31,7 +31,7 @@ NON_TORCH_BYTES_OF_A_GROUP = round(0.54 * GIB)
 # size: 0.65 GiB for 67 piecewise graphs of gemma-3-4b's 34 layers (vLLM pull request 21489).
 GRAPHS_IN_BUDGET_SINCE = (0, 21)
 GRAPH_BYTES_PER_LAYER = round(0.65 * GIB / (67 * 34))
-MAX_CAPTURE_SIZE = 512
+MAX_CAPTURE_SIZE = 512  # vLLM's largest by default, in tokens of a batch
 
 # A group of layers is as large as the smaller kind, unless the kinds are nearly equal (vLLM, kv_cache_utils.py).
 NEARLY_EQUAL_LAYERS = 1.25

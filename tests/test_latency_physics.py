@@ -13,6 +13,8 @@ from sim.deployment import Deployment
 from sim.errors import InputError
 from sim.latency import StepTime, build_step_time, load_coefficients
 from sim.latency.kernels import experts_touched
+from sim.latency.step_time import padded_tokens
+from sim.memory import capture_sizes
 
 PS = 1e12
 COEFFICIENTS = load_coefficients()
@@ -182,3 +184,11 @@ def test_a_step_takes_the_same_picoseconds_however_it_was_reached() -> None:
     first, second = (build_step_time(deployment, COEFFICIENTS) for _ in range(2))
     warmed = [prefill(first, tokens) for tokens in range(900, 10, -37)]
     assert [prefill(second, tokens) for tokens in sorted(range(900, 10, -37))] == warmed[::-1]
+
+
+@pytest.mark.parametrize("seats", [1, 2, 4, 8, 32, 128, 256, 1024])
+def test_a_batch_is_padded_to_the_next_captured_size(seats: int) -> None:
+    sizes = capture_sizes(seats)
+    for tokens in range(1, sizes[-1] + 1):
+        assert padded_tokens(tokens, sizes[-1]) == min(size for size in sizes if size >= tokens)
+    assert padded_tokens(sizes[-1] + 1, sizes[-1]) == sizes[-1] + 1, "beyond the largest graph nothing is padded"

@@ -11,10 +11,10 @@ from sim.latency._base import StepTime
 from sim.latency.coefficient_set import AllReduceCoefficients, Coefficients, GemmCoefficients, GPUCoefficients
 from sim.latency.kernels import AllReduceTime, GemmTime, GroupedGemmTime
 from sim.latency.sampling import truncates
+from sim.memory import MAX_CAPTURE_SIZE
 
 PS_PER_US = 1e6
 SAMPLER_PASSES = 4  # a row of logits is written, cast to 32 bit, normalised and searched
-MAX_GRAPH_TOKENS = 512  # vLLM's largest CUDA-graph capture size
 
 
 def padded_tokens(tokens: int, max_capture: int) -> int:
@@ -60,7 +60,7 @@ class PhysicalStepTime(StepTime):
         self._async: bool = deployment.async_scheduling
         self._layers: int = model.num_layers
         self._moe_layers: int = model.num_moe_layers
-        self._max_capture: int = min(MAX_GRAPH_TOKENS, max(2 * deployment.max_num_seqs, 1))
+        self._max_capture: int = min(MAX_CAPTURE_SIZE, max(2 * deployment.max_num_seqs, 1))
         self._gemms: list[tuple[GemmTime, int]] = []
         self._experts: GroupedGemmTime | None = self._grouped(deployment, table) if model.num_moe_layers else None
         self._set_gemms(deployment, table)
