@@ -25,11 +25,11 @@ demo: setup  ## search the quickstart space and show the answer
 test: setup lint  ## lint, type check and run the test suite
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: setup
+lint: setup  ## lint and type check
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup  ## the longer benchmarks
+bench: setup  ## time the engine: interpreted, compiled, and the stepping oracle
 	@$(BIN)/python benchmarks/engine.py
 
 lock: setup  ## resolve requirements.lock again from pyproject.toml

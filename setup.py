@@ -30,7 +30,7 @@ def extensions() -> list:
         from mypyc.build import mypycify
 
         modules = mypycify(COMPILED, opt_level="3")
-    except BaseException as error:  # mypyc ends the process where it cannot go on
+    except (Exception, SystemExit) as error:  # mypyc ends the process where it cannot go on
         print(f"the simulator stays interpreted: {error!r}", file=sys.stderr)
         return []
     for module in modules:
