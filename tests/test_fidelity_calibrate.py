@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-pytest.importorskip("scipy")
-
 from planner.calibrate import calibrate, sort_files
 from planner.calibration.blocks import BLOCKS
 from planner.calibration.kernels import fit_all_reduce, fit_decode, fit_gemm, fit_moe, fit_prefill, outside_cache

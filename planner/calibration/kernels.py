@@ -74,10 +74,8 @@ def least_squares_fit(
     parameters: Sequence[Parameter], predict: Callable[[Floats], Floats], measured: Floats
 ) -> KernelFit:
     """Bounded robust least squares on log(predicted / measured)."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError as error:
-        raise InputError("calibrate", "needs scipy: pip install 'llm-serving-planner[dev]'") from error
+    from scipy.optimize import least_squares  # slow to load, and most commands need none
+
     low = np.array([p.low for p in parameters])
     high = np.array([p.high for p in parameters])
     scale = np.maximum(high - low, 1e-12)

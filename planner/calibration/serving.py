@@ -15,7 +15,6 @@ import numpy.typing as npt
 from planner.calibration.coefficient_file import get_path, set_path
 from planner.fidelity import predicted_metrics
 from planner.measurements import MeasuredRun
-from sim.errors import InputError
 from sim.latency import build_step_time, parse_coefficients
 from sim.simulate import simulate
 
@@ -155,10 +154,8 @@ def fit_block(
     document: Mapping[str, Any], block: Block, runs: Sequence[MeasuredRun], evaluations: int | None = None
 ) -> tuple[dict[str, Any], BlockFit]:
     """The document with the block's coefficients fitted, and how it went. `evaluations` replaces the block's bound."""
-    try:
-        from scipy.optimize import least_squares
-    except ImportError as error:
-        raise InputError("calibrate", "needs scipy: pip install 'llm-serving-planner[dev]'") from error
+    from scipy.optimize import least_squares  # slow to load, and most commands need none
+
     chosen = [run for run in runs if block.chosen(run) and any(metric in run.measured for metric in block.metrics)]
     low = np.array([c.low for c in block.coefficients])
     span = np.array([c.high - c.low for c in block.coefficients])
