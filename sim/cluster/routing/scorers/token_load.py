@@ -22,6 +22,6 @@ class TokenLoadScorer(Scorer):
     def scores(self, candidates: Candidates) -> list[float]:
         limit, prompt = self.queue_threshold_tokens, candidates.request.prompt_tokens
         return [
-            1.0 - min(replica.in_flight_tokens + prompt - cached, limit) / limit
+            1.0 - tokens / limit if (tokens := replica.in_flight_tokens + prompt - cached) < limit else 0.0
             for replica, cached in zip(candidates.replicas, candidates.prefix_tokens, strict=True)
         ]
