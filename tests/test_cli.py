@@ -175,7 +175,8 @@ def test_an_interrupted_search_keeps_its_work_and_resumes_to_the_same_bytes(
     whole: Path, tmp_path: Path, number: signal.Signals, executor: str
 ) -> None:
     space = write(tmp_path, SLOW)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    # Interpreted, it is slow enough to be interrupted; resumed compiled, where that can be, it ends with the same bytes.
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), "PLANNER_INTERPRETED": "1"}
     command = [sys.executable, "-m", "planner.cli", "search", str(space), "--out", "run", "--executor", executor]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     log = tmp_path / "run" / "evaluations.jsonl"
@@ -430,7 +431,7 @@ def test_a_terminal_shows_evaluations_rate_feasible_front_and_time_left() -> Non
     from planner.search.driver import Progress
 
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=120)
+    console = Console(file=screen, force_terminal=True, width=120, _environ={"TERM": "xterm"})
     with ProgressDisplay(console) as display:
         time.sleep(0.2)
         display(Progress(done=30, ruled_out=4, expected=120, feasible=12, front=3, elapsed_s=10.0))

@@ -187,7 +187,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"space": {"gpu": "H1000"}}, "space.gpu", "H100"),
     ({"space": {"gpu": ["H100", "H100-SXM"]}}, "space.gpu", "twice"),
     ({"search": {"method": "exhaustiv"}}, "search.method", "exhaustive"),
-    ({"search": {"seeds": 1}}, "search.seeds", "seed"),
+    ({"search": {"sede": 1}}, "search.sede", "seed"),
     ({"search": {"budget": 0}}, "search.budget", "at least 1"),
     ({"search": {"seed": -1}}, "search.seed", "at least 0"),
     ({"prices": {"H100": -1}}, "prices.H100", "at least 0"),
