@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,7 +81,7 @@ class FidelityReport:
     def by(self, name: str) -> dict[str, dict[str, dict[str, float]]]:
         """The summary for each value of an attribute of the rows."""
         values = sorted({getattr(row, name) for row in self.rows})
-        return {value: self.summary(lambda row, value=value: getattr(row, name) == value) for value in values}
+        return {value: self.summary(partial(_has, name, value)) for value in values}
 
     def to_dict(self) -> dict[str, Any]:
         """What `planner fidelity --json` writes."""
@@ -95,6 +96,10 @@ class FidelityReport:
             "rows": [asdict(row) for row in self.rows],
             "skipped": [asdict(item) for item in self.skipped],
         }
+
+
+def _has(name: str, value: str, row: Comparison) -> bool:
+    return bool(getattr(row, name) == value)
 
 
 def predicted_metrics(result: Result, statistics: dict[str, str]) -> dict[str, float]:
