@@ -34,7 +34,7 @@ class SearchSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    method: Literal["auto", "exhaustive", "screening", "random", "nsga2"] = "auto"
+    method: Literal["auto", "exhaustive", "screening", "random", "nsga2", "nsga3"] = "auto"
     budget: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     seeds: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -20,6 +20,7 @@ from planner.parameters import Parameters
 from planner.search.driver import Found, Progress, Search, front_of
 from planner.search.exhaustive import Exhaustive
 from planner.search.nsga2 import NSGA2
+from planner.search.nsga3 import NSGA3, partitions
 from planner.search.pareto import front_order, non_dominated
 from planner.search.random_sampling import RandomSampling
 from planner.search.session import SearchOptions, search
@@ -111,15 +112,17 @@ def test_random_sampling_asks_for_every_combination_once_in_another_order() -> N
     assert asked != sorted(asked)
 
 
-def test_nsga2_finds_the_exhaustive_front_with_a_fraction_of_the_evaluations() -> None:
+@pytest.mark.parametrize("method", [NSGA2, NSGA3])
+def test_evolution_finds_the_exhaustive_front_with_a_fraction_of_the_evaluations(method: type[NSGA2]) -> None:
     true_front = front(ask_and_tell(Exhaustive(SHAPE), math.prod(SHAPE)))
-    found = ask_and_tell(NSGA2(SHAPE, ORDERED, objectives=2, seed=0, population=60), evaluations=1400)
+    found = ask_and_tell(method(SHAPE, ORDERED, objectives=2, seed=0, population=60), evaluations=1400)
     assert len(found) < 1500 < math.prod(SHAPE) / 3
     assert front(found) == true_front
 
 
-def test_nsga2_with_one_seed_asks_for_the_same_combinations() -> None:
-    runs = [list(ask_and_tell(NSGA2(SHAPE, ORDERED, 2, seed, population=60), 300)) for seed in (5, 5, 6)]
+@pytest.mark.parametrize("method", [NSGA2, NSGA3])
+def test_evolution_with_one_seed_asks_for_the_same_combinations(method: type[NSGA2]) -> None:
+    runs = [list(ask_and_tell(method(SHAPE, ORDERED, 2, seed, population=60), 300)) for seed in (5, 5, 6)]
     assert runs[0] == runs[1] != runs[2]
 
 
@@ -142,8 +145,15 @@ def ask_and_tell_small(method: NSGA2) -> set[tuple[int, ...]]:
     return seen
 
 
-def test_nsga2_survives_plans_without_any_value() -> None:
-    method = NSGA2((6, 6), (True, True), 2, seed=0, population=8)
+@pytest.mark.parametrize("objectives", [1, 2, 4])
+def test_reference_directions_fit_the_population(objectives: int) -> None:
+    for population in (12, 50, 100):
+        assert math.comb(partitions(population, objectives) + objectives - 1, objectives - 1) <= population
+
+
+@pytest.mark.parametrize("evolving", [NSGA2, NSGA3])
+def test_evolution_survives_plans_without_any_value(evolving: type[NSGA2]) -> None:
+    method = evolving((6, 6), (True, True), 2, seed=0, population=8)
     for _ in range(5):
         choices = method.ask()
         method.tell(choices, np.full((len(choices), 2), np.inf), np.full(len(choices), np.inf))
@@ -248,7 +258,7 @@ def test_a_refused_candidate_is_recorded_with_its_reason() -> None:
 
 
 def test_a_budget_bounds_the_evaluations_of_a_sampled_search() -> None:
-    for method in ("random", "nsga2"):
+    for method in ("random", "nsga2", "nsga3"):
         evaluator = Analytic()
         found = run(space(search={"method": method, "budget": 20}), evaluator)
         assert len(evaluator.asked) == 20, method
@@ -423,7 +433,7 @@ def test_where_bounds_leave_nothing_feasible_the_nearest_of_each_size_is_simulat
     assert front_of(found.evaluations, parsed) == []
 
 
-@pytest.mark.parametrize("method", ["random", "nsga2"])
+@pytest.mark.parametrize("method", ["random", "nsga2", "nsga3"])
 def test_sampling_methods_are_told_of_plans_that_bounds_rule_out(method: str) -> None:
     parsed = space(search={"method": method, "budget": 40, "seed": 3}, slo=["ttft_mean_ms <= 300"])
     evaluator = Analytic()

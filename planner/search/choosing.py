@@ -57,10 +57,12 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
 
         return RandomSampling(space.shape, space.seed), most
     from planner.search.nsga2 import NSGA2
+    from planner.search.nsga3 import NSGA3
 
     ordered = [variable.ordered for variable in space.variables]
     population = max(12, min(100, budget // 12))  # a dozen generations or more
-    return NSGA2(space.shape, ordered, len(space.objectives), space.seed, population), most
+    evolving = NSGA3 if name == "nsga3" else NSGA2
+    return evolving(space.shape, ordered, len(space.objectives), space.seed, population), most
 
 
 def _automatic(total: int | None, budget: int, evaluator: Evaluator) -> str:

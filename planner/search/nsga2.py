@@ -33,10 +33,16 @@ class NSGA2:
         self._population = population
         self._random = random.Random(seed)
         self._problem = _problem(shape, ordered, objectives)
-        self._algorithm = _algorithm(population)
+        self._algorithm = self._make_algorithm(population, objectives)
         self._algorithm.setup(self._problem, seed=seed % 2**32, verbose=False)
         self._seen: set[Choice] = set()
         self._asked: Any = None
+
+    def _make_algorithm(self, population: int, objectives: int) -> Any:
+        from pymoo.algorithms.moo.nsga2 import NSGA2 as PymooNSGA2
+        from pymoo.algorithms.moo.nsga2 import binary_tournament
+
+        return PymooNSGA2(**mixed_operators(population, binary_tournament))
 
     def ask(self) -> list[Choice]:
         """The next generation; empty once every combination was asked for."""
@@ -97,12 +103,11 @@ def _population(choices: Sequence[Choice]) -> Any:
     return Population.new(X=np.array([{f"x{i}": v for i, v in enumerate(c)} for c in choices], dtype=object))
 
 
-def _algorithm(population: int) -> Any:
+def mixed_operators(population: int, tournament: Any) -> dict[str, Any]:
+    """pymoo's operators for integers and choices together, for an algorithm of `population` individuals."""
     from pymoo.config import Config
 
     Config.warnings["not_compiled"] = False
-    from pymoo.algorithms.moo.nsga2 import NSGA2 as PymooNSGA2
-    from pymoo.algorithms.moo.nsga2 import binary_tournament
     from pymoo.core.mixed import (
         MixedVariableDuplicateElimination,
         MixedVariableMating,
@@ -112,12 +117,12 @@ def _algorithm(population: int) -> Any:
     from pymoo.operators.selection.tournament import TournamentSelection
 
     distinct = MixedVariableDuplicateElimination()
-    return PymooNSGA2(
-        pop_size=population,
-        sampling=MixedVariableSampling(),
-        mating=MixedVariableMating(
-            selection=TournamentSelection(func_comp=binary_tournament), eliminate_duplicates=distinct
+    return {
+        "pop_size": population,
+        "sampling": MixedVariableSampling(),
+        "mating": MixedVariableMating(
+            selection=TournamentSelection(func_comp=tournament), eliminate_duplicates=distinct
         ),
-        eliminate_duplicates=distinct,
-        termination=NoTermination(),
-    )
+        "eliminate_duplicates": distinct,
+        "termination": NoTermination(),
+    }

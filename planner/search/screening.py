@@ -20,11 +20,13 @@ from planner.parameters import Parameters
 from planner.search.pareto import non_dominated
 from planner.search.pruning import Cost
 
-SHORT, LONG = 0.04, 0.2  # windows, as shares of the requests
+SHORT, LONG = 0.05, 0.15  # windows, as shares of the requests
 LEAST_REQUESTS = 60  # in a window
-PROMOTED = 0.2  # of the candidates, from the short window to the long one
+PROMOTED = 0.1  # of the candidates, from the short window to the long one
 BUDGET = 0.14  # of the requests that simulating everything in full would take
-ROUND = 32  # full simulations between two looks at what is left
+ROUND = 16  # full simulations between two looks at what is left
+NEAR_SHARE = 0.75  # of a round, for plans that are like those on the front so far
+BEHIND = "behind"  # how the reason begins of what the short window did not promote
 SURE = 2.5  # standard errors of a mean difference, above which it is believed
 
 Array = npt.NDArray[np.float64]
@@ -67,7 +69,7 @@ class Screening:
         ranked = self._ranked(list(self._candidates))
         room = max(1, round(PROMOTED * len(ranked)))
         for plan in ranked[room:]:
-            self.result.reasons[plan] = f"behind {room} others in the first {self._length(SHORT)} requests"
+            self.result.reasons[plan] = f"{BEHIND} {room} others in the first {self._length(SHORT)} requests"
         self._window(ranked[:room], LONG)
 
     def _length(self, share: float) -> int:
@@ -120,14 +122,39 @@ class Screening:
             self.result.reasons[plan] = reason
         left = [plan for plan in left if plan not in self.result.reasons]
         affordable = int((self._budget - self.result.requests) / self._requests)
-        ranked = self._ranked(left)
-        chosen = ranked[: max(0, min(ROUND, affordable))]
+        room = max(0, min(ROUND, affordable))
+        near = self._neighbours()[: round(NEAR_SHARE * room)]
+        for plan in near:
+            self.result.reasons.pop(plan, None)
+        ranked = [plan for plan in self._ranked(left) if plan not in near]
+        chosen = near + ranked[: room - len(near)]
         if affordable <= 0:
             for plan in ranked:
                 self.result.reasons[plan] = "the budget of the screening was spent on more promising plans"
         self._tried.update(chosen)
         self.result.requests += self._requests * len(chosen)
         return refused + chosen
+
+    def _neighbours(self) -> list[str]:
+        """Candidates that differ from a plan of the front so far in one parameter, as their windows rank them: tails
+        of a distribution are noisy in a window, and good plans are alike."""
+        front = self._front()
+        found = []
+        for plan in self._candidates:
+            reason = self.result.reasons.get(plan, BEHIND)
+            if plan not in self._tried and reason.startswith(BEHIND) and self._runs(plan):
+                mine = self._candidates[plan]
+                if any(sum(mine[name] != other[name] for name in mine) == 1 for other in front):
+                    found.append(plan)
+        return self._ranked(found)
+
+    def _front(self) -> list[Parameters]:
+        """Of each cost on the front of the proven plans, one plan."""
+        if not self._proven:
+            return []
+        one = {cost: plan for plan, cost in sorted(self._proven.items(), reverse=True)}
+        costs = np.array(list(one))
+        return [self._candidates[plan] for plan, on in zip(one.values(), non_dominated(costs), strict=True) if on]
 
     def learn(self, plan: str, outcome: Outcome) -> None:
         """A plan was simulated in full."""
