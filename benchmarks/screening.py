@@ -2,8 +2,8 @@
 
     python benchmarks/screening.py [SPACE ...] [--workers N]
 
-Each space is one of `SPACES`, of 2,000 candidates or more. The hypervolume is that of the feasible front, costs scaled
-to the exact front's range, a tenth beyond its worst point; the exact front is that of all candidates simulated in full.
+Each space is one of `SPACES`, of 2,000 candidates or more. The hypervolume is that of the feasible front, with costs
+scaled to the exact front's range, up to a tenth beyond its worst point; the exact front is that of all candidates.
 """
 
 from __future__ import annotations
