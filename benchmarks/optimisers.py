@@ -2,7 +2,7 @@
 
     python benchmarks/optimisers.py [--space code] [--seeds 10] [--plot FILE] [--json FILE]
 
-Every candidate of the space is simulated once; the methods then look outcomes up, so that only what they choose differs.
+Every candidate of the space is simulated once; the methods then look outcomes up: only what they choose differs.
 No bounds and no twins: the methods alone. Screening is shown at the full simulations that its requests amount to.
 """
 

@@ -133,6 +133,7 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     executors = ("auto", "serial", "processes", "ray")
     parser.add_argument("--executor", choices=executors, help="who simulates (default: as SPACE says)")
     parser.add_argument("--workers", type=_positive, metavar="N", help="at a time (default: one per processor)")
+    parser.add_argument("--ray-address", metavar="ADDRESS", help="simulate on this Ray cluster, as 10.0.0.1:6379")
     parser.add_argument("--no-reuse", action="store_true", help="simulate what earlier searches simulated already")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table")
 
@@ -166,7 +167,14 @@ def _search(args: argparse.Namespace) -> int:
     space = load_space(args.space, args.overrides)
     out = args.out or Path("results") / space.name
     options = SearchOptions(
-        out, args.overwrite, args.resume, args.executor, args.workers, reuse=not args.no_reuse, warn=_warn
+        out,
+        args.overwrite,
+        args.resume,
+        args.executor,
+        args.workers,
+        ray_address=args.ray_address,
+        reuse=not args.no_reuse,
+        warn=_warn,
     )
     with ProgressDisplay(_console(stderr=True), args.quiet) as display:
         run = search(space, options, display)

@@ -25,11 +25,16 @@ def cpu_count() -> int:
         return os.cpu_count() or 1
 
 
-def make_executor(kind: str, evaluate: Evaluate, workers: int | None) -> Executor:
+def make_executor(kind: str, evaluate: Evaluate, workers: int | None, ray_address: str | None = None) -> Executor:
     """The executor called `kind` (auto, serial, processes, ray) with `workers` workers, or one per processor.
 
-    `auto` never starts Ray: on one machine it has nothing over plain processes but a longer start.
+    With a `ray_address` it is the cluster there, by default one worker for each of its processors. `auto` never starts
+    Ray: on one machine it has nothing over plain processes but a longer start.
     """
+    if ray_address is not None:
+        from planner.executors.ray_pool import RayExecutor
+
+        return RayExecutor(evaluate, workers, ray_address)
     count = workers or cpu_count()
     if kind == "serial":
         return SerialExecutor(evaluate)

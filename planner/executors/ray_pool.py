@@ -1,4 +1,4 @@
-"""A pool of Ray actors on this machine: the workload sent once, candidates in batches."""
+"""A pool of Ray actors, on this machine or a cluster: the workload sent once, candidates in batches."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import planner
+import sim
 from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
 from planner.executors.batches import Batch, Batches
 from planner.parameters import Parameters
+from sim.errors import InputError
 
 IN_FLIGHT = 2  # batches an actor has at hand, so that it never waits for the driver
 
@@ -44,7 +48,9 @@ class Worker:
 
 
 class RayExecutor:
-    """Evaluates on `workers` actors of the Ray that this process has, or of one started now and ended by `close`.
+    """Evaluates on `workers` actors of the Ray at `address`, or of one started here now; `close` ends what was started.
+
+    `workers` None is one for each processor of the cluster.
 
     A batch whose actor dies is tried again on a new one, its candidates one by one, so that one that kills every
     worker it meets is recorded as failed and costs no other.
@@ -52,20 +58,22 @@ class RayExecutor:
 
     name = "ray"
 
-    def __init__(self, evaluate: Evaluate, workers: int) -> None:
-        self.workers = workers
-        self._batches = Batches(workers)
-        self._started = _start(workers)
+    def __init__(self, evaluate: Evaluate, workers: int | None, address: str | None = None) -> None:
+        self._started = _start(workers, address)
         import ray
 
+        self.workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._batches = Batches(self.workers)
         self._ray = ray
         self._evaluate = ray.put(evaluate)
-        # No CPU is asked of Ray: how many workers there are is decided here, and must not wait for a free slot.
-        self._actor_class = ray.remote(num_cpus=0, max_restarts=0)(Worker)
-        self._actors = [self._new_actor() for _ in range(workers)]
+        # On this machine no CPU is asked of Ray: how many workers there are is decided here, and must not wait for a
+        # free slot. On a cluster an actor takes one, so that they spread over the nodes.
+        cpus = 0 if address is None else 1
+        self._actor_class = ray.remote(num_cpus=cpus, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
+        self._actors = [self._new_actor() for _ in range(self.workers)]
 
-    def _new_actor(self) -> Any:
-        return self._actor_class.remote(self._evaluate, list(sys.path))
+    def _new_actor(self, **options: Any) -> Any:
+        return self._actor_class.options(**options).remote(self._evaluate, list(sys.path))
 
     def worker_processes(self) -> list[int]:
         """Process ids of the actors."""
@@ -116,7 +124,8 @@ class RayExecutor:
                 unfinished.append(batch)
             else:
                 yield from zip(batch.positions, outcomes, strict=True)
-        self._actors[slot] = self._new_actor()
+        # It takes no processor from Ray: that of a node that is gone will not come back.
+        self._actors[slot] = self._new_actor(num_cpus=0)
         yield from self._batches.died(unfinished)
 
     def close(self) -> None:
@@ -128,8 +137,9 @@ class RayExecutor:
                 self._ray.kill(actor)
 
 
-def _start(workers: int) -> bool:
-    """Start a local Ray unless one runs: quiet, without dashboard or usage reports, our signal handlers left alone."""
+def _start(workers: int | None, address: str | None) -> bool:
+    """Join the cluster at `address`, or start a local Ray unless this process has one: quiet, without dashboard or
+    reports, our signal handlers left alone. Raises InputError where there is no cluster at the address."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -137,15 +147,24 @@ def _start(workers: int) -> bool:
 
     if ray.is_initialized():
         return False
-    ray.init(
-        address="local",
-        num_cpus=workers,
-        include_dashboard=False,
-        logging_level=logging.ERROR,
-        log_to_driver=False,
-        configure_logging=True,
-        object_store_memory=256 * 1024 * 1024,
-    )
+    common = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
+    if address is not None:
+        # Nodes need the planner installed; a checkout that is only here is sent along.
+        package = str(Path(planner.__file__).parent)
+        simulator = str(Path(sim.__file__).parent)
+        environment = {"py_modules": [package, simulator]} if address.startswith("ray://") else {}
+        try:
+            ray.init(address=address, runtime_env=environment, **common)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError("--ray-address", f"no Ray cluster at {address}: {' '.join(str(error).split())}") from None
+    else:
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            include_dashboard=False,
+            object_store_memory=256 * 1024 * 1024,
+            **common,
+        )
     for number, handler in handlers.items():
         if handler is not None:
             _restore(number, handler)

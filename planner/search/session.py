@@ -39,6 +39,7 @@ class SearchOptions:
     resume: bool = False
     executor: str | None = None  # None: as the space says
     workers: int | None = None  # None: one per processor
+    ray_address: str | None = None  # a Ray cluster to simulate on
     reuse: bool = True  # what earlier searches simulated
     warn: Callable[[str], None] = lambda text: None
 
@@ -57,7 +58,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
     store = RunStore(options.out)
     with Interrupts() as interrupts, closing(store):
         store.start(manifest, keep_evaluations=bool(known))
-        executor = make_executor(options.executor or space.executor, evaluator, options.workers)
+        executor = make_executor(options.executor or space.executor, evaluator, options.workers, options.ray_address)
         earlier = EarlierSearches(evaluator, open_store(options.warn) if options.reuse else None)
         try:
             twins = Twins(alike_schedulings(evaluator.workload))
