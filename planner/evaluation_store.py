@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import sim
+from planner import evaluate
 from planner.evaluate import Outcome
+from planner.policy_path import own_policies
 from sim.errors import InputError
 
 VARIABLE = "PLANNER_STORE"  # a file, or `none`
@@ -47,21 +49,22 @@ def default_location() -> Path | None:
 
 
 def code_digest() -> str:
-    """A digest of the simulator's source: outcomes of other versions of it are not taken over."""
+    """A digest of the source that makes outcomes, the simulator and `planner.evaluate`: those of other versions of it
+    are not taken over."""
     folder = Path(sim.__file__).parent
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes() + b"\0")
+    for file in [*sorted(folder.rglob("*.py")), Path(evaluate.__file__)]:
+        name = file.relative_to(folder) if file.is_relative_to(folder) else file.name
+        digest.update(str(name).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def key_of(context: str, parameters: Mapping[str, Any]) -> str | None:
     """The key of a candidate under `context`, which names all else; None where a user's own policy is involved, whose
     code is not known."""
-    text = json.dumps(parameters, sort_keys=True, separators=(",", ":"))
-    policies = [parameters.get(kind) for kind in ("scheduling", "preemption", "routing", "admission", "flow_control")]
-    if any(":" in str(p["name"] if isinstance(p, Mapping) else p) for p in policies):
+    if own_policies(parameters):
         return None
+    text = json.dumps(parameters, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{context}\0{text}".encode()).hexdigest()
 
 

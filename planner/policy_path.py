@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.parameters import POLICIES, policy_name
+from planner.parameters import POLICIES
 
 
 def find_policies(*folders: Path) -> None:
@@ -20,10 +20,27 @@ def find_policies(*folders: Path) -> None:
             sys.path.append(place)
 
 
+def own_policies(deployment: Mapping[str, Any]) -> list[str]:
+    """The user's own classes (`my_module:MyRouter`) that the deployment names: its policies, and their parts, such as
+    the scorers of `weighted`."""
+    return [name for kind in POLICIES for name in _own_in(deployment.get(kind))]
+
+
+def _own_in(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _own_in(key)
+            yield from _own_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _own_in(item)
+    elif isinstance(value, str) and ":" in value:
+        yield value
+
+
 def policy_folder(deployment: Mapping[str, Any]) -> Path | None:
     """The folder in which the deployment's own policies were found; None where it has none of a user's own."""
-    names = [policy_name(deployment[kind]) for kind in POLICIES]
-    for top in [name.partition(":")[0].partition(".")[0] for name in names if ":" in name]:
+    for top in [name.partition(":")[0].partition(".")[0] for name in own_policies(deployment)]:
         file = getattr(sys.modules.get(top), "__file__", None)
         if file is not None:
             path = Path(file).resolve()

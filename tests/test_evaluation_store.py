@@ -77,6 +77,18 @@ def test_a_users_own_policy_has_no_key() -> None:
     assert key_of("context", {"routing": {"name": "mine:Router", "x": 1}}) is None
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"routing": {"name": "weighted", "scorers": {"mine:Scorer": 1}}},
+        {"routing": {"name": "weighted", "picker": {"name": "mine:Picker"}}},
+        {"flow_control": {"name": "static", "detector": "mine:Detector"}},
+    ],
+)
+def test_a_part_of_a_users_own_in_a_shipped_policy_has_no_key_either(policy: dict[str, Any]) -> None:
+    assert key_of("context", policy) is None
+
+
 def test_keys_differ_with_parameters_and_context() -> None:
     assert len({key_of("a", {"tp": 1}), key_of("a", {"tp": 2}), key_of("b", {"tp": 1})}) == 3
 
