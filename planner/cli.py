@@ -408,6 +408,30 @@ def _sweep(args: argparse.Namespace) -> int:
     return capacity_command.run_sweep(args)
 
 
+def _runs_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import runs
+
+    runs.add_runs_arguments(parser)
+
+
+def _runs(args: argparse.Namespace) -> int:
+    from planner import runs
+
+    return runs.list_runs(args)
+
+
+def _diff_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import runs
+
+    runs.add_diff_arguments(parser)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from planner import runs
+
+    return runs.diff(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -415,6 +439,8 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Command]] = {
     "search": ("search a space for the best plans", _search_arguments, _search),
     "simulate": ("simulate one plan", _simulate_arguments, _simulate),
+    "runs": ("list the runs in a folder", _runs_arguments, _runs),
+    "diff": ("say what changed from the front of one run to that of another, and why", _diff_arguments, _diff),
     "capacity": ("find the highest rate that a plan carries within its SLO", _capacity_arguments, _capacity),
     "sweep": ("simulate a plan over arrival rates, and find its knee", _sweep_arguments, _sweep),
     "show": ("show the front of a run", _run_argument, _show),

@@ -1,0 +1,116 @@
+"""`planner runs` and `planner diff`: the runs in a folder, and what changed from one front to another and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.parameters import policy_name
+from planner.search.pruning import Cost, dominates
+from planner.store import MANIFEST, Run, load_run, read_manifest
+from sim.errors import InputError
+
+
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `planner runs`."""
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path("results"), help="where runs are (default: results)"
+    )
+
+
+def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `planner diff`."""
+    parser.add_argument("before", type=Path, metavar="A", help="a run directory")
+    parser.add_argument("after", type=Path, metavar="B", help="another")
+
+
+def list_runs(args: argparse.Namespace) -> int:
+    """Print a line for each run below a folder. Returns 0."""
+    if not args.folder.is_dir():
+        raise InputError("folder", f"{args.folder} is not a directory")
+    found = False
+    for path in sorted(args.folder.rglob(MANIFEST)):
+        manifest = read_manifest(path.parent)
+        found = True
+        kind = "exact" if manifest.get("exact") else "not exact"
+        counts = f"{manifest.get('evaluations', 0):,} of {manifest.get('candidates', 0):,} simulated"
+        parts = [manifest.get("status", "?"), str(manifest.get("method", "?")), counts]
+        parts += [f"{manifest.get('feasible', 0):,} feasible", f"front {manifest.get('front', 0):,}", kind]
+        print(f"{path.parent}: {', '.join(parts)}, {manifest.get('wall_time_s', 0):g} s")
+    if not found:
+        print(f"no runs in {args.folder}")
+    return 0
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Print what the front of run B has that A's has not, and the other way round, with the reasons. Returns 0."""
+    for line in differences(load_run(args.before), load_run(args.after)):
+        print(line)
+    return 0
+
+
+def differences(a: Run, b: Run) -> Iterator[str]:
+    """Settings that differ; plans that joined and left the front and why; what changed in the plans that stayed."""
+    before, after = dict(_flat(a.space)), dict(_flat(b.space))
+    for field in sorted(before.keys() | after.keys()):
+        if before.get(field) != after.get(field) and field != "name":
+            yield f"{field}: {_shown(before.get(field))} -> {_shown(after.get(field))}"
+    fronts = [{_key(e["parameters"]): e for e in run.front_evaluations()} for run in (a, b)]
+    for plan in sorted(fronts[0].keys() - fronts[1].keys()):
+        yield f"- {_label(fronts[0][plan])}: {_why_not_on_front(plan, b)}"
+    for plan in sorted(fronts[1].keys() - fronts[0].keys()):
+        yield f"+ {_label(fronts[1][plan])}: before, {_why_not_on_front(plan, a)}"
+    metrics = [metric for metric, _ in b.objectives]
+    for plan in sorted(fronts[0].keys() & fronts[1].keys()):
+        old, new = fronts[0][plan]["metrics"], fronts[1][plan]["metrics"]
+        changes = [f"{m} {old[m]:.5g} -> {new[m]:.5g}" for m in metrics if m in old and m in new and old[m] != new[m]]
+        if changes:
+            yield f"= {_label(fronts[1][plan])}: {', '.join(changes)}"
+    if fronts[0].keys() == fronts[1].keys():
+        yield f"The fronts hold the same {len(fronts[0])} plans."
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, json.dumps(value, default=str)
+
+
+def _shown(value: str | None) -> str:
+    return "not given" if value is None else value
+
+
+def _key(parameters: Mapping[str, Any]) -> str:
+    return json.dumps(parameters, sort_keys=True)
+
+
+def _label(evaluation: Mapping[str, Any]) -> str:
+    p = evaluation["parameters"]
+    size = f"{p['replicas']} x TP{p['tensor_parallel_size']} {p['gpu']}"
+    return f"{size}, {p['max_num_seqs']} seats, {policy_name(p['routing'])} ({evaluation['id']})"
+
+
+def _costs(run: Run, evaluation: Mapping[str, Any]) -> Cost:
+    signs = {"max": -1.0, "min": 1.0}
+    return tuple(signs[sense] * evaluation["metrics"][metric] for metric, sense in run.objectives)
+
+
+def _why_not_on_front(plan: str, run: Run) -> str:
+    found = next((e for e in run.evaluations if _key(e["parameters"]) == plan), None)
+    if found is None:
+        return "not among the candidates"
+    if found["why_not"] is not None:
+        return str(found["why_not"])
+    mine = _costs(run, found)
+    for other in run.front_evaluations():
+        theirs = _costs(run, other)
+        if dominates(theirs, mine):
+            pairs = zip(run.objectives, theirs, mine, strict=True)
+            values = [f"{metric} {abs(t):.5g} against {abs(m):.5g}" for (metric, _), t, m in pairs]
+            return f"dominated by {_label(other)}: {', '.join(values)}"
+    return "not on the front"
