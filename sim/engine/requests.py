@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +29,6 @@ class RequestTable:
         self.slo_classes = workload.slo_classes
         self.tenant = workload.tenant
         self.tenants = workload.tenants
-        self.session: np.ndarray[Any, np.dtype[np.int64]] | None = getattr(workload, "session", None)
         self.content: array[int] = array("q", workload.content.tobytes())
         self.contents = workload.contents
         self.arrival_ps: array[int] = array("q", workload.arrival_ps.tobytes())
@@ -63,7 +62,5 @@ class RequestTable:
         return "" if self.tenant is None else self.tenants[int(self.tenant[index])]
 
     def session_name(self, index: int) -> str | None:
-        """What tells a client apart: its session, else its tenant; None where the workload names neither."""
-        if self.session is not None:
-            return str(int(self.session[index]))
+        """What tells a client apart: its tenant; None where the workload names none."""
         return self.tenant_name(index) or None
