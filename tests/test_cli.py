@@ -175,7 +175,7 @@ def test_an_interrupted_search_keeps_its_work_and_resumes_to_the_same_bytes(
     whole: Path, tmp_path: Path, number: signal.Signals, executor: str
 ) -> None:
     space = write(tmp_path, SLOW)
-    # Interpreted, it is slow enough to be interrupted; resumed compiled, where that can be, it ends with the same bytes.
+    # Interpreted, it is slow enough to be interrupted; resumed compiled, where that can be, it ends with the same bytes
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent), "PLANNER_INTERPRETED": "1"}
     command = [sys.executable, "-m", "planner.cli", "search", str(space), "--out", "run", "--executor", executor]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
