@@ -29,8 +29,11 @@ lint: setup  ## lint and type check
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup  ## time the engine: interpreted, compiled, and the stepping oracle
+bench: setup  ## the longer benchmarks: the engine, its scaling, screening, the optimisers
 	@$(BIN)/python benchmarks/engine.py
+	@$(BIN)/python benchmarks/engine.py --scale
+	@$(BIN)/python benchmarks/screening.py
+	@$(BIN)/python benchmarks/optimisers.py
 
 lock: setup  ## resolve requirements.lock again from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

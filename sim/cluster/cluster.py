@@ -81,8 +81,7 @@ class Cluster:
         else:
             self._run_blind(end_ps)
 
-    # -- three ways to drive the replicas
-    # ---------------------------------------------------------------------------------
+    # -- three ways to drive the replicas ----------------------------------------------------------------------------
 
     def _run_blind(self, end_ps: int) -> None:
         """Open loop, policies that do not look at the replicas: each replica can be simulated on its own."""
@@ -187,8 +186,7 @@ class Cluster:
         if index >= 0:
             self._send(index, now)
 
-    # -- one request
-    # ---------------------------------------------------------------------------------------------------------
+    # -- one request -------------------------------------------------------------------------------------------------
 
     def _admit(self, index: int, now: int) -> bool:
         """Whether a request that arrives is neither too long nor shed by admission."""
@@ -231,8 +229,7 @@ class Cluster:
         self._routed_tokens[chosen] += tokens
         heapq.heappush(self._on_the_way, (self._queue_ps(index, now), index, chosen))
 
-    # -- the replicas
-    # --------------------------------------------------------------------------------------------------------
+    # -- the replicas ------------------------------------------------------------------------------------------------
 
     def _advance(self, until_ps: int) -> None:
         """Queue what is due and handle every boundary, strictly before `until_ps`."""

@@ -54,7 +54,7 @@ class RequestView:
 
     @property
     def session(self) -> str | None:
-        """What a session-affine router tells clients apart by: the session, else the tenant, else nothing."""
+        """What a session-affine router tells clients apart by: the tenant; None where the workload names none."""
         return self._table.session_name(self.index)
 
 
