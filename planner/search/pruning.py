@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -68,7 +69,7 @@ def most_promising_first(costs: Mapping[str, Cost]) -> list[str]:
 
     def promise(plan: str) -> float:
         parts = zip(costs[plan], lows, spans, strict=True)
-        return sum(max(0.0, (value - low) / span) if value > float("-inf") else 0.0 for value, low, span in parts)
+        return math.fsum(max(0.0, (value - low) / span) if value > float("-inf") else 0.0 for value, low, span in parts)
 
     return sorted(costs, key=promise)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, fsum
 
 from sim.catalog import Gemm, GPUSpec, ModelSpec, WeightFormat, check_tensor_parallel
 from sim.deployment import Deployment
@@ -69,7 +69,7 @@ class PhysicalStepTime(StepTime):
         if tp > 1:
             self._all_reduce = AllReduceTime(tp, gpu.interconnect_bytes_per_s, _for_gpus(table, tp))
         self._eager_us: float = self._layers * self._engine.eager_layer_us
-        self._eager_us += sum(count * gemm.host_us for gemm, count in self._gemms)
+        self._eager_us += fsum(count * gemm.host_us for gemm, count in self._gemms)
         if self._experts is not None:
             self._eager_us += self._moe_layers * self._experts.host_us
         self._hidden_bytes: int = 2 * model.hidden_size

@@ -107,7 +107,7 @@ def open_loop(
     else:
         assert arrival.rate_rps is not None
         plan = [(arrival.rate_rps, num_requests, duration_s)]
-    expected = sum(rate * duration for rate, count, duration in plan if count is None and duration is not None)
+    expected = math.fsum(rate * duration for rate, count, duration in plan if count is None and duration is not None)
     if expected > MAX_REQUESTS:
         raise InputError(field, f"would send about {expected:.3g} requests; at most {MAX_REQUESTS:,} can be simulated")
     parts, stages, start_s = [], [], 0.0

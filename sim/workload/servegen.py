@@ -83,7 +83,7 @@ def draw_servegen(
         for window in client.windows
         if (part := window.clipped(start, end)).end_s > part.start_s
     ]
-    expected = sum(window.expected for _, window in work)
+    expected = math.fsum(window.expected for _, window in work)
     if expected > MAX_REQUESTS:
         raise InputError(field, f"holds about {expected:.3g} requests, at most {MAX_REQUESTS:,}: give duration_s")
     columns: tuple[list[IntColumn], ...] = ([], [], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sim.cluster.plugins import must_be_positive
@@ -34,4 +35,4 @@ class ConcurrencyDetector(SaturationDetector):
         if self.concurrency_mode == "tokens":
             return sum(replica.in_flight_tokens for replica in replicas) / tokens / len(replicas)
         loads = [max(replica.in_flight / requests, replica.in_flight_tokens / tokens) for replica in replicas]
-        return sum(loads) / len(replicas)
+        return math.fsum(loads) / len(replicas)
