@@ -13,6 +13,7 @@ from typing import Any
 from planner.documents import check_keys, check_number, describe, nearest
 from sim.catalog import GPUSpec, ModelSpec, load_gpu
 from sim.catalog.model import KV_DTYPE_BYTES
+from sim.checks import check_engine_version
 from sim.deployment import Deployment, PolicySpec
 from sim.errors import InputError
 
@@ -68,6 +69,12 @@ def _word(value: Any, field: str, optional: bool = False) -> str | None:
     return value
 
 
+def _engine_version(value: Any, field: str) -> str | None:
+    version = _word(value, field)
+    check_engine_version(str(version), field)
+    return version
+
+
 def _policy(value: Any, field: str, kind: str) -> str | dict[str, Any]:
     """A policy as its name, or a dict of `name` and those parameters that differ from its defaults."""
     from sim.cluster import check_policy, policy_defaults
@@ -114,7 +121,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "async_scheduling": _flag,
     "long_prefill_token_threshold": partial(_whole, minimum=0),
     "num_gpu_blocks_override": partial(_whole, minimum=1, optional=True),
-    "engine_version": _word,
+    "engine_version": _engine_version,
     "scheduling": partial(_policy, kind="scheduling"),
     "preemption": partial(_policy, kind="preemption"),
     "routing": partial(_policy, kind="routing"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sim.catalog.model import KV_DTYPE_BYTES, check_tensor_parallel
 from sim.catalog.names import nearest
 from sim.catalog.weights import format_of_method
@@ -17,6 +19,7 @@ _EXPANDED_ON_NVIDIA = ("fp8", "nvfp4")
 def check_deployment(deployment: Deployment) -> None:
     """`InputError` with the field's path for the first setting of `deployment` that vLLM would refuse."""
     _check_sizes(deployment)
+    check_engine_version(deployment.engine_version, "deployment.engine_version")
     check_tensor_parallel(deployment.model, deployment.tensor_parallel_size)
     largest = deployment.gpu.max_gpus_per_node
     if deployment.tensor_parallel_size > largest:
@@ -29,6 +32,12 @@ def check_deployment(deployment: Deployment) -> None:
         allowed = ", ".join(KV_DTYPE_BYTES)
         problem = f"must be one of {allowed}, got {deployment.kv_cache_dtype!r}{hint}"
         raise InputError("deployment.kv_cache_dtype", problem)
+
+
+def check_engine_version(version: str, field: str) -> None:
+    """`InputError` on `field` unless `version` holds a number such as 0.15."""
+    if re.search(r"\d+\.\d+", version) is None:
+        raise InputError(field, f"must be a version of vLLM such as 0.15.1, got {version!r}")
 
 
 def _check_sizes(deployment: Deployment) -> None:

@@ -185,6 +185,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"space": {"replicas": 1}}, "space.gpu", "missing"),
     ({"space": {"gpu": "H100", "tensor_paralel_size": 1}}, "space.tensor_paralel_size", "tensor_parallel_size"),
     ({"space": {"gpu": "H1000"}}, "space.gpu", "H100"),
+    ({"space": {"gpu": "H100", "engine_version": "banana"}}, "space.engine_version", "0.15.1"),
     ({"space": {"gpu": ["H100", "H100-SXM"]}}, "space.gpu", "twice"),
     ({"search": {"method": "exhaustiv"}}, "search.method", "exhaustive"),
     ({"search": {"sede": 1}}, "search.sede", "seed"),
