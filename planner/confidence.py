@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.goals import judge, metric_values
 from planner.regimes import Regime, Residuals, nearest, shipped_table, weights_of
 from sim.deployment import Deployment
 from sim.latency import Coefficients, StepTime, build_step_time, load_coefficients
@@ -153,12 +154,9 @@ def annotate(
     and its `slo_confidence`; plans with the same objective values share one. The first `MOST_PLANS` are re-simulated.
     """
     from planner.parameters import to_deployment
-    from sim.metrics import flatten
 
     def meets(summary: Mapping[str, Any]) -> bool:
-        metrics = flatten(summary)
-        values = (metrics.get(c.metric) for c in constraints)
-        return all(c.violation(math.nan if v is None else v) == 0 for c, v in zip(constraints, values, strict=True))
+        return judge(constraints, metric_values(summary))[0] == 0
 
     known: dict[tuple[float, ...], float] = {}
     for evaluation in front:

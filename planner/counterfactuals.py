@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from planner.goals import request_slo
+from planner.goals import metric_values, request_slo
 from planner.parameters import to_deployment
 from planner.plan import Plan, make_workload
 from sim.catalog import check_tensor_parallel
@@ -15,7 +15,6 @@ from sim.deployment import Deployment, PolicySpec
 from sim.errors import InputError
 from sim.latency import Coefficients
 from sim.memory import kv_capacity
-from sim.metrics import flatten
 from sim.simulate import simulate
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _simulated(
     slo: Mapping[str, float] | None,
 ) -> tuple[dict[str, float], str]:
     summary = simulate(deployment, workload, seed, coefficients=coefficients, request_slo=slo).summary()
-    flat = {name: float("nan") if value is None else float(value) for name, value in flatten(summary).items()}
+    flat = metric_values(summary)
     return flat, summary["saturation"]
 
 

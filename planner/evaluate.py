@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from planner.goals import request_slo
+from planner.goals import metric_values, request_slo
 from planner.parameters import Parameters, to_deployment
 from planner.plan import Plan, anchored, make_workload
 from sim.catalog import GPUSpec, ModelSpec, check_tensor_parallel, load_gpu, load_model
@@ -77,7 +77,6 @@ class Evaluator:
 
     def __call__(self, candidate: Parameters | Trial) -> Outcome:
         """Simulate one candidate. Nothing that a candidate does wrong is raised: one bad plan must not end a search."""
-        from sim.metrics import flatten
         from sim.simulate import simulate
 
         trial = candidate if isinstance(candidate, Trial) else None
@@ -97,13 +96,8 @@ class Evaluator:
         except Exception as error:  # of a user's policy, most likely
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             return Outcome(self.static_metrics(parameters), failed=what)
-        metrics = {
-            name: math.nan if value is None else float(value)
-            for name, value in flatten(summary).items()
-            if value is None or isinstance(value, int | float)
-        }
         blocks = {} if trial is None else latency_blocks(result.records)
-        return Outcome(metrics, saturation=summary["saturation"], blocks=blocks)
+        return Outcome(metric_values(summary), saturation=summary["saturation"], blocks=blocks)
 
     def requests_of(self, trial: Trial | None) -> Workload:
         """The requests that a trial serves, the search's own if None. Raises InputError."""

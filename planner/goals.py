@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from planner.documents import describe, nearest
 from sim.errors import InputError
@@ -129,6 +130,17 @@ def request_slo(constraints: Iterable[Constraint]) -> dict[str, float]:
             name = f"{match.group(1)}_ms"
             limits[name] = min(constraint.limit, limits.get(name, math.inf))
     return limits
+
+
+def metric_values(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The flat metrics of a simulation's summary as numbers, nan where one has no value."""
+    from sim.metrics import flatten
+
+    return {
+        name: math.nan if value is None else float(value)
+        for name, value in flatten(summary).items()
+        if value is None or isinstance(value, int | float)
+    }
 
 
 def judge(constraints: Iterable[Constraint], metrics: Mapping[str, float]) -> tuple[float, str | None]:

@@ -240,15 +240,15 @@ def ranked_again(run: Run, coefficients: str) -> tuple[list[str], list[str], dic
 
     "After" is by the report's rule, plans that now break a limit last.
     """
+    from planner.goals import metric_values
     from planner.report import verdict
     from planner.run_plans import plan_of_run
-    from sim.metrics import flatten
 
     before = [plan for plan, _ in verdict.distinct(run, verdict.front(run))]
     again, feasible = [], {}
     for plan in before:
         summary = simulate_plan(replace(plan_of_run(run, plan["id"]), coefficients=coefficients)).summary()
-        flat = {name: float("nan") if value is None else value for name, value in flatten(summary).items()}
+        flat = metric_values(summary)
         again.append({**plan, "metrics": flat, "saturation": summary["saturation"]})
         feasible[plan["id"]] = not verdict.broken(run, again[-1])
     changed = replace(run, evaluations=again, front=[plan["id"] for plan in again])

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 if TYPE_CHECKING:
@@ -57,14 +58,7 @@ class Residuals:
 
     def at(self, level: float) -> float:
         """The ratio at a quantile between 0 and 1, linear between the kept ones, the outermost beyond them."""
-        if level <= LEVELS[0]:
-            return self.ratios[0]
-        for (below, low), (above, high) in zip(
-            zip(LEVELS, self.ratios, strict=True), zip(LEVELS[1:], self.ratios[1:], strict=False), strict=False
-        ):
-            if level <= above:
-                return low + (high - low) * (level - below) / (above - below)
-        return self.ratios[-1]
+        return float(np.interp(level, LEVELS, self.ratios))
 
 
 Table = Mapping[tuple[Regime, str], Residuals]

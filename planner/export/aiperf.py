@@ -7,10 +7,8 @@ import shlex
 from typing import Any
 
 from planner.export._base import Exporter, SimulatedPlan
-from planner.export.nginx import nginx_config
 from planner.export.replay import TRACE_FILE, chunk_of, parse_replayed, replay_remarks, replayed
-from planner.export.vllm import readme, router, start_steps
-from planner.export.vllm_serve import serve_script
+from planner.export.vllm import router, with_servers
 from sim.errors import InputError
 
 
@@ -20,22 +18,16 @@ class AiperfExporter(Exporter):
     name = "aiperf"
 
     def files(self, plan: SimulatedPlan) -> dict[str, str]:
-        files = {
+        own = {
             "aiperf.sh": aiperf_script(plan),
             TRACE_FILE: replayed(plan, milliseconds=True),
-            "serve.sh": serve_script(plan),
-            "plan.yaml": plan.text,
         }
-        spread = router(plan)
-        if spread == "nginx":
-            files["nginx.conf"] = nginx_config(plan)
-        address = " ADDRESS_OF_THE_GATEWAY" if spread == "llm-d" else ""
+        address = " ADDRESS_OF_THE_GATEWAY" if router(plan) == "llm-d" else ""
         steps = [
-            *start_steps(plan, spread),
             f"`./aiperf.sh{address}` sends the requests and writes `artifacts/`.",
             "`planner validate RESULTS artifacts` compares; aiperf's inter-token latency is the TPOT of a request.",
         ]
-        return {**files, "README.md": readme(plan, steps, files)}
+        return with_servers(plan, own, steps)
 
 
 def aiperf_script(plan: SimulatedPlan) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 import yaml
 
 from planner.export._base import Exporter, SimulatedPlan
-from planner.export.nginx import nginx_config
 from planner.export.replay import TRACE_FILE, chunk_of, replay_remarks, replayed
-from planner.export.vllm import readme, router, start_steps
-from planner.export.vllm_serve import FIRST_PORT, serve_script
+from planner.export.vllm import with_servers
+from planner.export.vllm_serve import FIRST_PORT
 
 SCENARIO_FILE = "guidellm.yaml"
 
@@ -22,22 +21,16 @@ class GuidellmExporter(Exporter):
 
     def files(self, plan: SimulatedPlan) -> dict[str, str]:
         remarks = "".join(f"# {remark}\n" for remark in replay_remarks(plan))
-        files = {
+        own = {
             SCENARIO_FILE: remarks + yaml.safe_dump(guidellm_scenario(plan), sort_keys=False, width=120),
             TRACE_FILE: replayed(plan, milliseconds=False),
-            "serve.sh": serve_script(plan),
-            "plan.yaml": plan.text,
         }
-        spread = router(plan)
-        if spread == "nginx":
-            files["nginx.conf"] = nginx_config(plan)
         steps = [
-            *start_steps(plan, spread),
             f"`guidellm run --config {SCENARIO_FILE}` sends the requests and writes `benchmarks.json`.",
             "`planner validate RESULTS benchmarks.json` compares. By eye, take `inter_token_latency_ms` for TPOT: "
             "`time_per_output_token_ms` counts the first token in.",
         ]
-        return {**files, "README.md": readme(plan, steps, files)}
+        return with_servers(plan, own, steps)
 
 
 def guidellm_scenario(plan: SimulatedPlan) -> dict[str, Any]:

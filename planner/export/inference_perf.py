@@ -8,9 +8,8 @@ from typing import Any
 import yaml
 
 from planner.export._base import Exporter, SimulatedPlan
-from planner.export.nginx import nginx_config
-from planner.export.vllm import readme, router, start_steps
-from planner.export.vllm_serve import FIRST_PORT, serve_script
+from planner.export.vllm import with_servers
+from planner.export.vllm_serve import FIRST_PORT
 from sim.errors import InputError
 from sim.workload import SharedPrefixSpec
 from sim.workload.distributions import Constant
@@ -26,21 +25,15 @@ class InferencePerfExporter(Exporter):
     name = "inference-perf"
 
     def files(self, plan: SimulatedPlan) -> dict[str, str]:
-        files = {
+        own = {
             CONFIG_FILE: yaml.safe_dump(inference_perf_config(plan), sort_keys=False, width=120),
-            "serve.sh": serve_script(plan),
-            "plan.yaml": plan.text,
         }
-        spread = router(plan)
-        if spread == "nginx":
-            files["nginx.conf"] = nginx_config(plan)
         steps = [
-            *start_steps(plan, spread),
             f"`inference-perf --config_file {CONFIG_FILE}` sends the workload and writes `reports/`.",
             "Compare TTFT and E2E with `summary_lifecycle_metrics.json`, which counts in seconds; take TPOT as "
             "(E2E - TTFT) / (output tokens - 1), since its own figure counts stream chunks.",
         ]
-        return {**files, "README.md": readme(plan, steps, files)}
+        return with_servers(plan, own, steps)
 
 
 def inference_perf_config(plan: SimulatedPlan) -> dict[str, Any]:

@@ -49,6 +49,15 @@ class VllmExporter(Exporter):
         return {**files, "README.md": readme(plan, [*start_steps(plan, spread), _bench_step(plan, spread)], files)}
 
 
+def with_servers(plan: SimulatedPlan, own: Mapping[str, str], steps: Sequence[str]) -> dict[str, str]:
+    """A load generator's `own` files, with those that serve the plan for it; `steps` follow the servers' start."""
+    spread = router(plan)
+    files = {**own, "serve.sh": serve_script(plan), "plan.yaml": plan.text}
+    if spread == "nginx":
+        files["nginx.conf"] = nginx_config(plan)
+    return {**files, "README.md": readme(plan, [*start_steps(plan, spread), *steps], files)}
+
+
 def router(plan: SimulatedPlan) -> str:
     """What stands before the replicas: "" | "nginx" | "llm-d". Raises InputError where nothing routes like that."""
     admission, routing = plan.policy("admission"), plan.policy("routing")
