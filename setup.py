@@ -14,6 +14,7 @@ COMPILED = [
     "sim/engine/stats.py",
     "sim/engine/scheduler.py",
     "sim/engine/replica.py",
+    "sim/engine/timeline.py",
     "sim/cluster/cluster.py",
     "sim/latency/_base.py",
     "sim/latency/kernels.py",

@@ -22,6 +22,7 @@ from sim.engine.blocks import ContentPaths
 from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import EXPIRED, REJECTED, SERVED, SHED, RequestTable
 from sim.engine.scheduler import EngineConfig
+from sim.engine.timeline import SampledReplica, Timeline
 from sim.errors import InputError
 from sim.latency import (
     Coefficients,
@@ -52,13 +53,15 @@ def simulate(
     coefficients: Coefficients | None = None,
     request_slo: Mapping[str, float] | None = None,
     step_time: StepTime | None = None,
+    sampled: bool = False,
 ) -> Result:
     """Serve `workload` with `deployment` and return what happened. The same arguments give the same result, bit for
     bit.
 
     `coefficients` None is the shipped set; `request_slo` holds limits in ms a request (`ttft_ms`, `tpot_ms`, `e2e_ms`)
-    for goodput; `step_time` replaces the physics by a latency model of your own. Raises DoesNotFit or InputError for a
-    deployment that a real engine would refuse to start.
+    for goodput; `step_time` replaces the physics by a latency model of your own; `sampled` makes `Result.timelines`
+    available, and changes nothing else. Raises DoesNotFit or InputError for a deployment that a real engine would
+    refuse to start.
     """
     if seed < 0:
         raise InputError("seed", f"must be at least 0, got {seed}")
@@ -71,7 +74,7 @@ def simulate(
         step_time = build_step_time(deployment, coefficients)
     table = RequestTable(workload)
     table.reject_longer(capacity.max_model_len, capacity.num_blocks * deployment.block_size)
-    replicas = _replicas(deployment, capacity, table, step_time)
+    replicas = _replicas(deployment, capacity, table, step_time, SampledReplica if sampled else Replica)
     routing = make_policy("routing", deployment.routing, "deployment.routing")
     routing.random = policy_random(seed, "routing")
     admission = make_policy("admission", deployment.admission, "deployment.admission")
@@ -120,7 +123,9 @@ def _check_ended(table: RequestTable, workload: Workload) -> None:
         raise InputError("workload", problem)
 
 
-def _replicas(deployment: Deployment, capacity: KVCapacity, table: RequestTable, step_time: StepTime) -> list[Replica]:
+def _replicas(
+    deployment: Deployment, capacity: KVCapacity, table: RequestTable, step_time: StepTime, kind: type[Replica]
+) -> list[Replica]:
     config = EngineConfig(
         num_blocks=capacity.num_blocks,
         block_size=deployment.block_size,
@@ -133,7 +138,7 @@ def _replicas(deployment: Deployment, capacity: KVCapacity, table: RequestTable,
         preemption=make_policy("preemption", deployment.preemption, "deployment.preemption"),
     )
     paths = ContentPaths(deployment.block_size)
-    return [Replica(table, config, step_time, paths) for _ in range(deployment.replicas)]
+    return [kind(table, config, step_time, paths) for _ in range(deployment.replicas)]
 
 
 def _floats(column: array[int]) -> npt.NDArray[np.float64]:
@@ -308,6 +313,10 @@ class Result:
             "preemptions": stats.preemptions,
             "steps": stats.steps,
         }
+
+    def timelines(self) -> list[Timeline]:
+        """The state of each replica over time; empty unless the run was `sampled`."""
+        return [replica.timeline() for replica in self.replicas if isinstance(replica, SampledReplica)]
 
     def requests_csv(self, path: str | Path) -> None:
         """Write one row a request; times in seconds from the start of the run, empty where they have not come."""
