@@ -19,7 +19,7 @@ def dump(page: str, script: str = "") -> str:
     """The document of `page` once it has run, and then `script`; an error of either becomes the title ERROR ..."""
     assert CHROMIUM is not None
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', _CATCH, page)
-    page = page.replace("</body>", f"<script>{script}</script></body>")
+    page = page.replace("</body>", f'<script type="module">{script}</script></body>')
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
         path.write_text(page, encoding="utf-8")

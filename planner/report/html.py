@@ -5,21 +5,30 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from planner.report import content, names, verdict
-from sim.metrics import METRICS
+from planner.report.front_document import front_document
 
 if TYPE_CHECKING:
     from planner.store import Run
 
-SHARES = tuple(
-    m for m in content.KEPT_METRICS if m.endswith(("utilization", "utilization_mean", "hit_rate", "attainment"))
+STYLES = ("common.css", "report.css")
+SCRIPTS = (  # each after those it imports
+    "dom.js",
+    "scales.js",
+    "plans.js",
+    "glyphs.js",
+    "plan_tables.js",
+    "front_plot.js",
+    "front.js",
+    "report.js",
 )
+_IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
 
 
 def report_html(run: Run) -> str:
@@ -28,12 +37,11 @@ def report_html(run: Run) -> str:
     Everything that comes from the user is escaped; a content security policy forbids the page to load anything, and
     to run any script but its own.
     """
-    script = _part("report.js")
-    data = _data(run)
+    script = "".join(_IMPORT.sub("", _part(name)) for name in SCRIPTS)
     parts = {
         "policy": _policy(script),
         "title": escape(run.name),
-        "style": _part("report.css"),
+        "style": "".join(map(_part, STYLES)),
         "headline": escape(content.headline(run)),
         "lead": _lead(run),
         "question": _definitions(content.question(run)),
@@ -43,7 +51,7 @@ def report_html(run: Run) -> str:
         "reproduce": _reproduce(run),
         "versions": _definitions(content.versions(run)),
         "fidelity": escape(content.fidelity_words(run)),
-        "data": data,
+        "data": _data(run),
         "script": script,
     }
     page = _part("report.html")
@@ -209,65 +217,7 @@ def _reproduce(run: Run) -> str:
     )
 
 
-# -- what the page's script reads ---------------------------------------------------------------------------------
-
-
 def _data(run: Run) -> str:
     """The plans as JSON inside a script element: no `<`, `>` or `&` in it, so that nothing ends the element."""
-    plans, left_out = content.chosen_plans(run)
-    asked = [metric for metric, _ in run.objectives] + [metric for metric, _, _ in run.constraints]
-    metrics = [m for m in dict.fromkeys([*asked, *content.KEPT_METRICS]) if any(_has(plan, m) for plan in plans)]
-    varying = names.varying([plan["parameters"] for plan in plans], but=())
-    known, front, starred = content.extras(run), set(run.front), verdict.recommended(run)
-    document = {
-        "metrics": [_metric(run, metric) for metric in metrics],
-        "parameters": varying,
-        "constraints": [[m, operator, limit] for m, operator, limit in run.constraints],
-        "objectives": [metric for metric, _ in run.objectives],
-        "left_out": left_out,
-        "starred": starred["id"] if starred is not None else None,
-        "plans": [
-            {
-                "id": plan["id"],
-                "label": names.plan_label(plan["parameters"]),
-                "state": "front" if plan["id"] in front else "feasible" if plan["feasible"] else "broken",
-                "p": [names.setting(plan["parameters"].get(name)) for name in varying],
-                "m": [_rounded(plan["metrics"].get(metric)) for metric in metrics],
-                "why_not": plan["why_not"],
-                "saturation": plan.get("saturation"),
-                **_certainty(known.get(plan["id"], {}), metrics),
-                **({"limit": content.limit_words(run, plan)} if plan["id"] in front else {}),
-            }
-            for plan in plans
-        ],
-    }
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    text = json.dumps(front_document(run), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _has(plan: verdict.Evaluation, metric: str) -> bool:
-    value = plan["metrics"].get(metric)
-    return value is not None and math.isfinite(value)
-
-
-def _metric(run: Run, metric: str) -> dict[str, Any]:
-    """How the page names a metric; which way it is better, empty for how full something is, which is no merit."""
-    share = metric in SHARES
-    usual = "" if metric in SHARES and metric not in ("slo_attainment", "prefix_hit_rate") else METRICS.get(metric, "")
-    sense = dict(run.objectives).get(metric) or usual
-    return {"name": metric, "label": names.axis_label(metric), "sense": sense, "share": share}
-
-
-def _rounded(value: Any) -> float | None:
-    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
-
-
-def _certainty(given: Mapping[str, Any], metrics: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if content.confidence_words(given):
-        found["confidence"] = content.confidence_words(given)
-    if content.validated_words(given):
-        found["validated"] = content.validated_words(given)
-    intervals = {index: content.interval(given, metric) for index, metric in enumerate(metrics)}
-    kept = {str(index): [_rounded(end) for end in ends] for index, ends in intervals.items() if ends}
-    return found | ({"intervals": kept} if kept else {})
