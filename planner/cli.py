@@ -432,6 +432,18 @@ def _diff(args: argparse.Namespace) -> int:
     return runs.diff(args)
 
 
+def _workload_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import workload_command
+
+    workload_command.add_arguments(parser)
+
+
+def _workload(args: argparse.Namespace) -> int:
+    from planner import workload_command
+
+    return workload_command.run(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -450,6 +462,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "explain": ("say what limits a plan, by what would help it", _explain_arguments, _explain),
     "compare": ("simulate two plans and show them side by side", _compare_arguments, _compare),
     "validate": ("compare plans with what load generators measured", _validate_arguments, _validate),
+    "workload": ("describe a workload or a trace: `planner workload describe FILE`", _workload_arguments, _workload),
     "models": ("list the models of the catalog", _no_arguments, _models),
     "hardware": ("list the GPUs of the catalog", _no_arguments, _hardware),
     "fidelity": ("compare the simulator with measured runs", _fidelity_arguments, _fidelity),
