@@ -1,4 +1,4 @@
-"""`planner workload describe`: every format is read, numbers and picture agree with the requests, errors take a line."""
+"""`planner workload describe`: every format is read, numbers and picture are the requests', errors take a line."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MAX_TENANTS = 10
 
 
 def print_description(console: Console, found: Description, users: int) -> None:
-    """Requests and rates, lengths, sharing, and the classes and tenants that are named; `users` is 0 in an open loop."""
+    """Requests and rates, lengths, sharing, and the classes and tenants that are named; `users` is of a closed loop."""
     for text in (_arrivals(found, users), _burstiness(found), _sharing(found)):
         if text:
             line(console, text)

@@ -104,10 +104,11 @@ def course(workload: Workload, windows: int | None = None) -> Course:
     """Rates of `workload`, which must have times, over its span in `windows` equal windows (None: up to WINDOWS)."""
     windows = windows or default_windows(workload)
     times, end_ps = workload.arrival_ps, int(workload.arrival_ps[-1])
+    edges_s = np.linspace(0.0, end_ps / PS_PER_S, windows + 1)
     width_s = end_ps / PS_PER_S / windows
     columns = (np.ones(len(workload), np.int64), workload.prompt_tokens, reusable_tokens(workload))
     rates = [np.histogram(times, windows, (0, end_ps), weights=column)[0] / width_s for column in columns]
-    return Course(np.arange(windows + 1) * width_s, *rates)
+    return Course(edges_s, *rates)
 
 
 def reusable_tokens(workload: Workload) -> IntColumn:
