@@ -258,22 +258,15 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _plot_arguments(parser: argparse.ArgumentParser) -> None:
-    _run_argument(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a .png or .svg (default: RESULTS/pareto.png)")
+    from planner.report import plot_command
+
+    plot_command.add_arguments(parser)
 
 
 def _plot(args: argparse.Namespace) -> int:
-    out = args.out or args.results / "pareto.png"
-    if out.suffix not in (".png", ".svg"):
-        raise InputError("--out", f"must end in .png or .svg, got {out}")
-    from planner.report.pareto import pareto_figure, png, svg
-    from planner.store import check_output, load_run, write_atomically
+    from planner.report import plot_command
 
-    check_output(out, "--out")
-    figure = pareto_figure(load_run(args.results))
-    write_atomically(out, svg(figure) if out.suffix == ".svg" else png(figure))
-    print(out)
-    return DONE
+    return plot_command.run(args)
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -456,7 +449,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "capacity": ("find the highest rate that a plan carries within its SLO", _capacity_arguments, _capacity),
     "sweep": ("simulate a plan over arrival rates, and find its knee", _sweep_arguments, _sweep),
     "show": ("show the front of a run", _run_argument, _show),
-    "plot": ("draw the Pareto plot of a run", _plot_arguments, _plot),
+    "plot": ("draw a run: its front, settings, latencies, replicas over time", _plot_arguments, _plot),
     "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
     "export": ("write the commands that deploy and load-test the best plans", _export_arguments, _export),
     "explain": ("say what limits a plan, by what would help it", _explain_arguments, _explain),

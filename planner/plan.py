@@ -145,8 +145,8 @@ def make_workload(workload: Mapping[str, Any], folder: Path, seed: int) -> Workl
     return build_workload(parse_workload(workload), seed, folder)
 
 
-def simulate_plan(plan: Plan) -> Result:
-    """Simulate `plan`. Raises InputError, DoesNotFit included."""
+def simulate_plan(plan: Plan, *, sampled: bool = False) -> Result:
+    """Simulate `plan`, `sampled` for its replicas over time. Raises InputError, DoesNotFit included."""
     from planner.evaluate import load_coefficient_set, load_named_model, priced_gpus
     from sim.simulate import simulate
 
@@ -159,4 +159,5 @@ def simulate_plan(plan: Plan) -> Result:
         plan.seed,
         coefficients=load_coefficient_set(plan.coefficients, plan.folder),
         request_slo=request_slo(plan.constraints) or None,
+        sampled=sampled,
     )
