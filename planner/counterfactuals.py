@@ -18,6 +18,7 @@ from sim.memory import kv_capacity
 from sim.simulate import simulate
 
 if TYPE_CHECKING:
+    from sim.simulate import Result
     from sim.workload import Workload
 
 Change = Callable[[Deployment, Coefficients], tuple[Deployment, Coefficients]]
@@ -46,11 +47,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A plan as it is, and under every counterfactual."""
+    """A plan as it is, and under every counterfactual.
+
+    `time_parts` is where its replicas' time goes (shares that add up to 1; empty where the latency model does not
+    say), `full` for what share of the time seats or KV blocks are all taken while requests wait.
+    """
 
     base: dict[str, float]
     saturation: str
     outcomes: list[Outcome]
+    time_parts: dict[str, float] = dataclasses.field(default_factory=dict)
+    full: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 def what_if(plan: Plan, say: Callable[[str], None] = lambda name: None) -> WhatIf:
@@ -64,7 +71,8 @@ def what_if(plan: Plan, say: Callable[[str], None] = lambda name: None) -> WhatI
     workload = make_workload(plan.workload, plan.folder, plan.seed)
     slo = request_slo(plan.constraints) or None
     say("as it is")
-    base, saturation = _simulated(deployment, workload, plan.seed, coefficients, slo)
+    as_it_is = simulate(deployment, workload, plan.seed, coefficients=coefficients, request_slo=slo, sampled=True)
+    base, saturation = metric_values(as_it_is.summary()), as_it_is.summary()["saturation"]
     outcomes = []
     for change in counterfactuals(deployment):
         say(change.name)
@@ -74,7 +82,22 @@ def what_if(plan: Plan, say: Callable[[str], None] = lambda name: None) -> WhatI
             outcomes.append(Outcome(change, metrics, ends))
         except InputError as error:
             outcomes.append(Outcome(change, {}, refused=error.problem))
-    return WhatIf(base, saturation, outcomes)
+    return WhatIf(base, saturation, outcomes, as_it_is.time_parts(), full_shares(as_it_is))
+
+
+def full_shares(result: Result) -> dict[str, float]:
+    """For what share of the sampled times requests waited with every seat taken, with no KV block to spare (under 2%
+    left), and for another reason: the token budget, or the step that runs."""
+    samples = {"seats": 0, "KV blocks": 0, "the next step": 0}
+    total = 0
+    for timeline in result.timelines():
+        waits = timeline.waiting > 0
+        seats = waits & (timeline.running >= result.deployment.max_num_seqs)
+        blocks = waits & ~seats & (timeline.kv_usage > 0.98)
+        total += len(waits)
+        for name, times in (("seats", seats), ("KV blocks", blocks), ("the next step", waits & ~seats & ~blocks)):
+            samples[name] += int(times.sum())
+    return {name: count / total for name, count in samples.items()} if total else {}
 
 
 def _simulated(

@@ -32,6 +32,7 @@ from sim.latency import (
     build_step_time,
     load_coefficients,
 )
+from sim.latency.parts import IDLE, RESOURCES
 from sim.memory import KVCapacity, kv_capacity
 from sim.metrics import (
     PS_PER_MS,
@@ -317,6 +318,16 @@ class Result:
     def timelines(self) -> list[Timeline]:
         """The state of each replica over time; empty unless the run was `sampled`."""
         return [replica.timeline() for replica in self.replicas if isinstance(replica, SampledReplica)]
+
+    def time_parts(self) -> dict[str, float]:
+        """Shares of the replicas' time from the first arrival to the last answer, by what it went to: `RESOURCES` and
+        IDLE, which add up to 1. Empty unless the run was `sampled`, with the shipped latency model."""
+        found = [replica.time_parts() for replica in self.replicas if isinstance(replica, SampledReplica)]
+        whole_ps = self.duration_s * PS_PER_S * len(found)
+        if not whole_ps or not all(found):
+            return {}
+        shares = {name: math.fsum(parts[name] for parts in found) / whole_ps for name in RESOURCES}
+        return shares | {IDLE: max(0.0, 1.0 - math.fsum(shares.values()))}
 
     def requests_csv(self, path: str | Path) -> None:
         """Write one row a request; times in seconds from the start of the run, empty where they have not come."""

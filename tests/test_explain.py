@@ -97,7 +97,7 @@ def test_the_picture_has_a_bar_for_each_change_that_can_be() -> None:
     found = what_if(a_plan())
     figure = words.what_if_figure(found, "title", METRICS)
     possible = [outcome for outcome in found.outcomes if outcome.refused is None]
-    assert [len(axis.patches) for axis in figure.axes] == [len(possible)] * 3
+    assert [len(axis.patches) for axis in figure.axes] == [len(found.time_parts), *([len(possible)] * 3)]
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == [f"{o.change.name}{' *' if o.change.buyable else ''}" for o in possible][::-1]
     for axis in figure.axes:

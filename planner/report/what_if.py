@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NOTABLE = 0.03  # a change of less than this share is none
+PARTS = (
+    ("#0072b2", ""),
+    ("#d55e00", ""),
+    ("#009e73", ""),
+    ("#cc79a7", ""),
+    ("#e69f00", ""),
+    ("#d9d9d9", "//"),
+)  # colour and hatch of each part of the time, in the order of `Result.time_parts`
 BETTER, WORSE, BASE = "#0072b2", "#d55e00", "#555555"
 
 
@@ -57,6 +65,7 @@ def sentences(what: WhatIf, metrics: Sequence[str]) -> list[str]:
         bought = [item for item in found if item[0].change.buyable]
         text += f" What can be had: {'; '.join(_would(item, metric) for item in bought[:2])}." if bought else ""
         lines.append(text[0].upper() + text[1:])
+    lines += _where_time_goes(what)
     queue, ttft = what.base.get("queue_mean_ms", math.nan), what.base.get("ttft_mean_ms", math.nan)
     if ttft and queue / ttft >= NOTABLE:
         lines.append(f"Waiting before the first step is {names.percent(queue / ttft)} of the mean TTFT.")
@@ -64,6 +73,19 @@ def sentences(what: WhatIf, metrics: Sequence[str]) -> list[str]:
     if idle:
         lines.append(f"Of no use here: {', '.join(idle)}.")
     lines += [f"Cannot be: {o.change.name} ({o.refused})." for o in what.outcomes if o.refused is not None]
+    return lines
+
+
+def _where_time_goes(what: WhatIf) -> list[str]:
+    """Where the replicas' time goes, and what those who wait wait for; shares under 1% are left out."""
+    lines = []
+    parts = sorted(what.time_parts.items(), key=lambda item: -item[1])
+    shown = [f"{name} {share:.0%}" for name, share in parts if share >= 0.01]
+    if shown:
+        lines.append(f"The replicas' time goes to: {', '.join(shown)}.")
+    waits = [f"for {name} {share:.0%}" for name, share in what.full.items() if share >= 0.01]
+    if waits:
+        lines.append(f"Requests wait, as a share of the time: {', '.join(waits)}.")
     return lines
 
 
@@ -81,6 +103,8 @@ def what_if_dict(what: WhatIf, metrics: Sequence[str]) -> dict[str, Any]:
     return {
         "base": _kept(what.base, metrics),
         "saturation": what.saturation,
+        "time_parts": what.time_parts,
+        "waiting_for": what.full,
         "changes": [
             {
                 "change": o.change.name,
@@ -108,12 +132,19 @@ def what_if_figure(what: WhatIf, title: str, metrics: Sequence[str]) -> Figure:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False})
-        figure = Figure(figsize=(11, 0.9 + 0.42 * len(outcomes) + 0.8), dpi=150, layout="constrained")
+        bar = 1.0 if what.time_parts else 0.0
+        figure = Figure(figsize=(11, 1.7 + 0.42 * len(outcomes) + bar), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(1, len(metrics), sharey=True)
+        heights = (bar, 0.42 * len(outcomes) + 0.8)[not bar :]
+        grid = figure.add_gridspec(len(heights), len(metrics), height_ratios=heights)
+        if bar:
+            _draw_time(figure.add_subplot(grid[0, :]), what.time_parts)
+        first = figure.add_subplot(grid[-1, 0])
+        axes = [first, *(figure.add_subplot(grid[-1, n], sharey=first) for n in range(1, len(metrics)))]
         for axis, metric in zip(axes, metrics, strict=True):
             _draw(axis, what, outcomes, metric)
-        axes[0].set_yticks(range(len(outcomes)), [_label(outcome) for outcome in outcomes])
+            axis.tick_params(axis="y", labelleft=axis is first)
+        first.set_yticks(range(len(outcomes)), [_label(outcome) for outcome in outcomes])
         figure.suptitle(title, fontsize=12, fontweight="bold", ha="left", x=0.01)
         figure.supxlabel(
             "change of the latency, % (to the left: better).  * can be bought or set; the others no one sells",
@@ -121,6 +152,20 @@ def what_if_figure(what: WhatIf, title: str, metrics: Sequence[str]) -> Figure:
             color="0.35",
         )
     return figure
+
+
+def _draw_time(axis: Axes, parts: Mapping[str, float]) -> None:
+    """One bar from 0 to 100% of the replicas' time; a part too narrow for its name is named in the legend alone."""
+    start = 0.0
+    for (name, share), (colour, hatch) in zip(parts.items(), PARTS, strict=True):
+        axis.barh(0, 100 * share, left=start, height=0.6, color=colour, hatch=hatch, edgecolor="white", label=name)
+        if share >= 0.06:
+            box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0}
+            axis.text(start + 50 * share, 0, f"{share:.0%}", ha="center", va="center", fontsize=8.5, bbox=box)
+        start += 100 * share
+    axis.set(xlim=(0, 100), yticks=[], ylim=(-0.4, 0.4))
+    axis.set_title("where the replicas' time goes (%)", fontsize=10, loc="left")
+    axis.legend(ncols=len(parts), loc="upper left", bbox_to_anchor=(0, -0.35), frameon=False, fontsize=8.5)
 
 
 def _label(outcome: Outcome) -> str:

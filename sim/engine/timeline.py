@@ -9,11 +9,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sim.engine.batch import Prefills
 from sim.engine.blocks import ContentPaths
 from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import RequestTable
 from sim.engine.scheduler import EngineConfig
 from sim.latency import StepTime
+from sim.latency.parts import step_parts
+from sim.latency.step_time import PhysicalStepTime
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,6 +48,8 @@ class SampledReplica(Replica):
         self._interval_ps = FIRST_INTERVAL_PS
         self._next_sample = 0  # its number on the grid of `_interval_ps`
         self._samples: array[int] = array("q")
+        self.decode_steps: dict[int, list[int]] = {}  # of each number of decodes: steps, and their time in ps
+        self.mixed_steps: array[int] = array("q")  # of each: what `StepTime.mixed` was given, and its time in ps
 
     def advance(self, until_ps: int) -> None:
         """As `Replica.advance`, with a stop at every sample on the way; idle stretches are skipped."""
@@ -59,6 +64,23 @@ class SampledReplica(Replica):
             self._go_on_with(self._next_sample + 1)
             sample_ps = self._next_sample * self._interval_ps
         super().advance(until_ps)
+
+    def _commit_run(self, steps: int) -> None:
+        total_ps = steps * self._run_first_ps + self._run_slope_ps * (steps * (steps - 1) // 2)
+        counted = self.decode_steps.setdefault(self._decoding.num, [0, 0])
+        counted[0] += steps
+        counted[1] += total_ps
+        super()._commit_run(steps)
+
+    def _finish_mixed(self, step: int, batch: Prefills) -> int:
+        decoding = self._decoding
+        decodes, context = decoding.num, decoding.context_offset + decoding.num * step
+        window_context = decoding.window_context(step) if self._window else 0
+        prefills = (batch.num_prefills, batch.tokens, batch.pairs, batch.window_pairs, batch.context)
+        sampled = decodes + len(self._ending)
+        duration_ps = super()._finish_mixed(step, batch)
+        self.mixed_steps.extend((decodes, context, window_context, *prefills, sampled, duration_ps))
+        return duration_ps
 
     def _note_down(self, at_ps: int) -> None:
         stats = self.stats
@@ -75,6 +97,13 @@ class SampledReplica(Replica):
             kept[:, 0] //= 2
             self._samples = array("q", kept.tobytes())
         self._next_sample = number
+
+    def time_parts(self) -> dict[str, float]:
+        """ps by resource of the time that it was busy; empty with a latency model other than the shipped one."""
+        step_time = self._step_time
+        if not isinstance(step_time, PhysicalStepTime):
+            return {}
+        return step_parts(step_time, self.decode_steps, self.mixed_steps)
 
     def timeline(self) -> Timeline:
         """What was noted down, from time 0 to the last sample at which the replica was busy."""

@@ -78,9 +78,12 @@ class GroupedGemmTime:
 
     def us(self, tokens: int) -> float:
         """Of `tokens` tokens, at least 1."""
+        return self.launch_us + overlapped(self.memory_us(tokens), tokens * self.token_us, self.overlap_loss)
+
+    def memory_us(self, tokens: int) -> float:
+        """Of what is read and written: the weights of the experts touched, and the activations."""
         touched = experts_touched(self.num_experts, self.experts_per_token, tokens)
-        memory = touched * self.expert_us + tokens * self.activations_us
-        return self.launch_us + overlapped(memory, tokens * self.token_us, self.overlap_loss)
+        return touched * self.expert_us + tokens * self.activations_us
 
 
 def one_shot_limit_bytes(gpus: int) -> int:
