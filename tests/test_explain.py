@@ -98,9 +98,9 @@ def test_the_picture_has_a_bar_for_each_change_that_can_be() -> None:
     figure = words.what_if_figure(found, "title", METRICS)
     possible = [outcome for outcome in found.outcomes if outcome.refused is None]
     assert [len(axis.patches) for axis in figure.axes] == [len(found.time_parts), *([len(possible)] * 3)]
-    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    labels = [text.get_text() for text in figure.axes[1].get_yticklabels()]
     assert labels == [f"{o.change.name}{' *' if o.change.buyable else ''}" for o in possible][::-1]
-    for axis in figure.axes:
+    for axis in figure.axes[1:]:
         texts = [text for text in axis.texts if text.get_text()]
         assert len(texts) == len(possible)
 
