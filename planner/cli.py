@@ -437,6 +437,18 @@ def _workload(args: argparse.Namespace) -> int:
     return workload_command.run(args)
 
 
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner.service import command
+
+    command.add_arguments(parser)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from planner.service import command
+
+    return command.run(args)
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The command has none."""
 
@@ -456,6 +468,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "compare": ("simulate two plans and show them side by side", _compare_arguments, _compare),
     "validate": ("compare plans with what load generators measured", _validate_arguments, _validate),
     "workload": ("describe a workload or a trace: `planner workload describe FILE`", _workload_arguments, _workload),
+    "serve": ("serve searches over HTTP, with a web page", _serve_arguments, _serve),
     "models": ("list the models of the catalog", _no_arguments, _models),
     "hardware": ("list the GPUs of the catalog", _no_arguments, _hardware),
     "fidelity": ("compare the simulator with measured runs", _fidelity_arguments, _fidelity),

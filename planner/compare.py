@@ -116,6 +116,11 @@ def side(path: Path) -> Side:
             plan, name = load_plan(path), path.stem
         except InputError as error:
             raise InputError(str(path), str(error)) from None
+    return side_of(plan, name)
+
+
+def side_of(plan: Plan, name: str) -> Side:
+    """A plan, simulated. Raises InputError."""
     result = simulate_plan(plan)
     return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, flatten(result.summary()))
 
@@ -181,7 +186,7 @@ def print_comparison(console: Console, first: Side, second: Side) -> None:
         a, b = first.metrics.get(metric), second.metrics.get(metric)
         if a is None and b is None:
             continue
-        grid.add_row(names.axis_label(metric), names.number(a), names.number(b), _change(metric, a, b))
+        grid.add_row(names.axis_label(metric), names.number(a), names.number(b), change_words(metric, a, b))
     console.print(grid)
     shares = pairwise(first, second)
     if shares:
@@ -192,7 +197,8 @@ def print_comparison(console: Console, first: Side, second: Side) -> None:
         line(console, "They serve different requests: figures, not requests, are compared.")
 
 
-def _change(metric: str, a: float | None, b: float | None) -> str:
+def change_words(metric: str, a: float | None, b: float | None) -> str:
+    """What B changes in a metric, and whether that is better: "-12.0% better"; "=" where it is next to nothing."""
     if a is None or b is None or not a or math.isnan(a) or math.isnan(b) or abs(b / a - 1) < NOISE:
         return "=" if a == b or (a and b and abs(b / a - 1) < NOISE) else ""
     fuller = metric.endswith(("utilization", "utilization_mean"))

@@ -105,10 +105,21 @@ def _check_size(value: Any) -> None:
 
 def load_document(path: Path) -> dict[str, Any]:
     """The mapping in the YAML file at `path`. Raises InputError (without a field) if there is none."""
-    document = parse_yaml(read_text(path, MAX_BYTES))
+    return parse_mapping(read_text(path, MAX_BYTES))
+
+
+def parse_mapping(text: str) -> dict[str, Any]:
+    """The mapping that a YAML document is. Raises InputError (without a field) if it is none."""
+    document = parse_yaml(text)
     if not isinstance(document, dict):
         raise InputError("", "must be a mapping of fields (`name: ...`), and is " + describe(document))
     return {key: _unshared(value) for key, value in document.items()}
+
+
+def check_mapping(document: dict[str, Any]) -> dict[str, Any]:
+    """A mapping that came otherwise than as YAML, held to the same limits. Raises InputError."""
+    _check_size(document)
+    return document
 
 
 def _unshared(value: Any) -> Any:

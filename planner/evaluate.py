@@ -162,6 +162,14 @@ def make_evaluator(space: Space) -> Evaluator:
     )
 
 
+def check_named(space: Space) -> None:
+    """Raise InputError unless there are the model, GPUs and coefficients that `space` names, and the model can be cut
+    as it says; no workload is built."""
+    _check_listed_tensor_parallel(space, load_named_model(space.model, space.folder))
+    priced_gpus(_named(space, "gpu"), space.prices)
+    load_coefficient_set(space.coefficients, space.folder)
+
+
 def plan_of(space: Space, parameters: Parameters) -> Plan:
     """The plan that deploys `parameters` in `space`."""
     return Plan(

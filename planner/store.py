@@ -69,15 +69,15 @@ class Run:
         return [name for name in first if any(e["parameters"][name] != first[name] for e in self.evaluations)]
 
 
-def load_run(path: str | Path) -> Run:
+def load_run(path: str | Path, evaluations: list[dict[str, Any]] | None = None) -> Run:
     """The run in directory `path`. Broken evaluation lines (a crash cuts the last one short) are left out.
 
-    A search that has not ended, or was killed, has the front of what it evaluated so far. Raises InputError if `path`
-    is not a run directory.
+    `evaluations` are those of the directory, where they have been read already. A search that has not ended, or was
+    killed, has the front of what it evaluated so far. Raises InputError if `path` is not a run directory.
     """
     path = Path(path)
     manifest = read_manifest(path)
-    evaluations = read_evaluations(path)
+    evaluations = read_evaluations(path) if evaluations is None else evaluations
     try:
         run = Run(
             name=manifest["name"],
@@ -138,13 +138,14 @@ def read_evaluations(path: Path) -> list[dict[str, Any]]:
         return []
     with file.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            evaluation = _parse_evaluation(line)
+            evaluation = parse_evaluation(line)
             if evaluation is not None:
                 kept[evaluation["id"]] = evaluation
     return list(kept.values())
 
 
-def _parse_evaluation(line: str) -> dict[str, Any] | None:
+def parse_evaluation(line: str) -> dict[str, Any] | None:
+    """The evaluation in a line of `evaluations.jsonl`; None where the line is not whole."""
     try:
         evaluation = json.loads(line)
         evaluation["metrics"] = {
@@ -307,21 +308,22 @@ def _cell(value: Any) -> Any:
 
 def to_line(evaluation: Mapping[str, Any]) -> str:
     """One line of `evaluations.jsonl`; nan and infinity become null, since JSON has neither."""
-    return json.dumps(_finite(evaluation), separators=(",", ":"), allow_nan=False) + "\n"
+    return json.dumps(finite(evaluation), separators=(",", ":"), allow_nan=False) + "\n"
 
 
 def to_json(document: Any) -> str:
     """An indented JSON document; nan and infinity become null."""
-    return json.dumps(_finite(document), indent=2, allow_nan=False) + "\n"
+    return json.dumps(finite(document), indent=2, allow_nan=False) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` with null for what is nan or infinite in it, since JSON has neither."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

@@ -29,13 +29,14 @@ def print_models(console: Console) -> None:
         columns += [
             ("Billion\nactive", [names.number(model.active_parameters / 1e9) for model in models]),
             ("KiB KV\na token", [names.number(model.kv_bytes_per_token_per_gpu() / 1024) for model in models]),
-            ("\nKind", [_kind(model) for model in models]),
+            ("\nKind", [model_kind(model) for model in models]),
         ]
     _print(console, "Model", [model.name for model in models], columns)
     line(console, "Any other model: give the path of its config.json as `model`.")
 
 
-def _kind(model: ModelSpec) -> str:
+def model_kind(model: ModelSpec) -> str:
+    """Attention, experts, window and number format of a model, in a few words."""
     attention = "MLA" if model.is_mla else "GQA" if model.num_kv_heads < model.num_attention_heads else "MHA"
     parts = [attention]
     if model.num_moe_layers:

@@ -2,7 +2,7 @@
 
 from sim.cluster.flow_control import FlowControlPolicy
 from sim.cluster.policies import AdmissionPolicy, ReplicaView, ReplicaViews, RequestView, RoutingPolicy
-from sim.cluster.registry import check_policy, make_policy, policy_defaults, policy_names
+from sim.cluster.registry import check_policy, make_policy, policy_class, policy_defaults, policy_names
 
 __all__ = [
     "AdmissionPolicy",
@@ -13,6 +13,7 @@ __all__ = [
     "RoutingPolicy",
     "check_policy",
     "make_policy",
+    "policy_class",
     "policy_defaults",
     "policy_names",
 ]

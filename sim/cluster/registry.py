@@ -34,6 +34,11 @@ def policy_names(kind: str) -> list[str]:
     return list(_SHIPPED[kind])
 
 
+def policy_class(kind: str, name: str) -> type:
+    """The class of a shipped policy; its docstring says what it does."""
+    return _SHIPPED[kind][name]
+
+
 def policy_defaults(kind: str, name: str) -> dict[str, object]:
     """The parameters of a shipped policy with their defaults, None where there is none; empty for a user's own."""
     return parameters_of(_SHIPPED[kind][name]) if name in _SHIPPED[kind] else {}

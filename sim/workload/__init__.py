@@ -3,6 +3,7 @@
 from sim.workload._build import build_workload
 from sim.workload._spec import (
     SLO_CLASS_PRIORITY,
+    WORKLOAD_KINDS,
     Arrival,
     Client,
     ClientsSpec,
@@ -22,6 +23,7 @@ __all__ = [
     "PS_PER_MS",
     "PS_PER_S",
     "SLO_CLASS_PRIORITY",
+    "WORKLOAD_KINDS",
     "Arrival",
     "Client",
     "ClientsSpec",

@@ -181,7 +181,8 @@ _KINDS: dict[str, type[WorkloadSpec]] = {
     "trace": TraceSpec,
     "clients": ClientsSpec,
 }
-_KIND_NAMES = ("preset", *_KINDS)
+WORKLOAD_KINDS = ("preset", *_KINDS)
+"""What `kind` may say."""
 
 
 def parse_workload(raw: Mapping[str, Any], field: str = "workload") -> WorkloadSpec:
@@ -200,11 +201,11 @@ def parse_workload(raw: Mapping[str, Any], field: str = "workload") -> WorkloadS
 
 def _parse(raw: Any, field: str, common_arrival: bool = False) -> WorkloadSpec:
     if not isinstance(raw, Mapping):
-        raise InputError(field, f"must be a mapping with kind ({', '.join(_KIND_NAMES)}), got {raw!r}")
+        raise InputError(field, f"must be a mapping with kind ({', '.join(WORKLOAD_KINDS)}), got {raw!r}")
     fields = dict(raw)
     kind = fields.pop("kind", None) or next((k for k in ("preset", "trace", "clients") if k in fields), None)
     if kind is None:
-        raise InputError(f"{field}.kind", f"is required: one of {', '.join(_KIND_NAMES)}")
+        raise InputError(f"{field}.kind", f"is required: one of {', '.join(WORKLOAD_KINDS)}")
     if kind == "preset":
         given = "arrival" in fields
         fields = _resolve_preset(fields, field)
@@ -212,7 +213,7 @@ def _parse(raw: Any, field: str, common_arrival: bool = False) -> WorkloadSpec:
             fields.pop("arrival", None)
         kind = fields.pop("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InputError(f"{field}.kind", one_of(kind, _KIND_NAMES))
+        raise InputError(f"{field}.kind", one_of(kind, WORKLOAD_KINDS))
     if kind == "clients":
         fields["clients"] = _parse_clients(fields.get("clients"), "arrival" in fields, f"{field}.clients")
     return validated(_KINDS[kind], fields, field)

@@ -1,0 +1,25 @@
+"""JSON as the service writes it: numbers that are none become null, and what is no character is escaped."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from planner.store import finite
+
+
+def to_text(value: Any) -> str:
+    """`value` as compact JSON."""
+    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
+
+
+class JsonResponse(Response):
+    """A JSON body."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body of a response."""
+        return to_text(content).encode()
