@@ -39,7 +39,7 @@ def comparison_figure(runs: Sequence[tuple[str, Result]]) -> Figure:
             _draw_cdf(figure.add_subplot(grid[0, 2 * index : 2 * index + 2]), runs, column, label)
         waiting, running = figure.add_subplot(grid[1, :3]), figure.add_subplot(grid[1, 3:])
         for (name, result), (colour, dash) in zip(runs, STYLES, strict=False):
-            queued, started, ended = moments(result)
+            queued, started, ended = _moments(result)
             for axis, begin, end in ((waiting, queued, started), (running, started, ended)):
                 edges, level = averaged(*in_progress(begin, end))
                 axis.stairs(level, edges, baseline=None, color=colour, ls=dash, lw=1.2, label=name)
@@ -71,7 +71,7 @@ def _draw_cdf(axis: Axes, runs: Sequence[tuple[str, Result]], column: str, label
     axis.grid(alpha=0.25)
 
 
-def moments(result: Result) -> tuple[Floats, Floats, Floats]:
+def _moments(result: Result) -> tuple[Floats, Floats, Floats]:
     """When each request came into the queue, started and ended, in seconds; nan where it did not.
 
     Records hold the time before the first step, and TTFT and E2E from the sending: the time to the queue is a constant

@@ -20,7 +20,6 @@ from planner.run_plans import plan_of_run
 from planner.service.json_text import to_text
 from planner.store import Run, load_run, write_atomically
 from sim.errors import InputError
-from sim.simulate import Result
 
 Question = dict[str, Any]
 NICE = 5
@@ -64,20 +63,18 @@ def _plan(question: Question, run: Run, plan_id: str) -> Plan:
     return plan
 
 
-def _simulated(question: Question) -> tuple[Plan, Result]:
-    plan = _plan(question, _run(question, question["job"]), question["plan"])
-    return plan, simulate_plan(plan)
-
-
 def _simulation(question: Question) -> Any:
     from planner.service.timeline import distributions, timeline
 
-    _, result = _simulated(question)
+    plan = _plan(question, _run(question, question["job"]), question["plan"])
+    result = simulate_plan(plan, sampled=True)
+    parts = result.time_parts()
     return {
         "id": question["plan"],
         "summary": result.summary(),
         "cdf": distributions(result),
         "timeline": timeline(result),
+        "time_parts": parts,
     }
 
 

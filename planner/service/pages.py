@@ -56,7 +56,10 @@ def static(name: str) -> Response:
     kind = MEDIA_TYPES.get(name.rpartition(".")[2])
     if kind is None or any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
         raise not_found("page", name)
-    file = resources.files("planner.service").joinpath("static", *parts)
+    if parts[0] == "shared":  # the interactive front, which reports have too
+        file = resources.files("planner.report").joinpath("page", *parts[1:])
+    else:
+        file = resources.files("planner.service").joinpath("static", *parts)
     if not file.is_file():
         raise not_found("page", name)
     # Revalidated each time, so that a new version of the service is never half an old page.

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import FileResponse, Response
 
 from planner import runs
+from planner.report.front_document import front_document
 from planner.service import views
 from planner.service.artefacts import find_artefact, list_artefacts
 from planner.service.context import Here, checked_job, checked_plan, evaluation_of
@@ -45,6 +46,12 @@ async def front(job: str, request: Request, service: Here) -> Json:
 async def result(job: str, request: Request, service: Here) -> Json:
     """The question and its answer in words: the recommended plan, why, what it costs, what was ruled out."""
     return await service.of_run(request, job, "result", views.answer)  # type: ignore[return-value]
+
+
+@router.get("/jobs/{job}/view", responses=AtOnce)
+async def view(job: str, request: Request, service: Here) -> Json:
+    """The plans as the interactive front reads them: in columns, the front first."""
+    return await service.of_run(request, job, "view", front_document)  # type: ignore[return-value]
 
 
 @router.get("/jobs/{job}/points", responses=AtOnce)
