@@ -23,6 +23,7 @@ from sim.errors import InputError
 
 Question = dict[str, Any]
 NICE = 5
+LEFT_OUT = "LEFT-OUT.txt"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same files make the same archive
 
 
@@ -131,7 +132,8 @@ def _compare(question: Question) -> Any:
 
 
 def _export(question: Question) -> bytes:
-    """The exported files as a zip archive."""
+    """The exported files as a zip archive. Of plans that the target cannot express a file in it says why; where it can
+    express none, that is the error."""
     from planner.export import export_plans
 
     run = Path(question["runs"]) / question["job"]
@@ -139,7 +141,9 @@ def _export(question: Question) -> bytes:
         try:
             export_plans(run, question["top_k"], folder, target=question["target"])
         except InputError as error:
-            raise InputError(error.field, error.problem.replace(f"{folder}/", "")) from None
+            if not any(Path(folder).iterdir()):
+                raise
+            (Path(folder) / LEFT_OUT).write_text(f"{error}\n", encoding="utf-8", newline="\n")
         files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as written:
