@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from sim.latency._base import StepTime
 
@@ -17,6 +19,23 @@ class Block:
     number: int
     holders: int = 0
     key: tuple | None = None
+    ready_ps: int = 0  # when the load of its content ends
+
+
+@dataclass(slots=True, eq=False)
+class OracleLink:
+    """A transfer at a time, in the order in which they are asked for."""
+
+    bytes_per_s: int
+    bytes_per_token: int
+    latency_ps: int
+    transfers: list[tuple[int, int]] = field(default_factory=list)  # (start, end)
+
+    def transfer(self, now_ps: int, tokens: int) -> int:
+        start = max([now_ps, *(end for _, end in self.transfers)])
+        end = start + self.latency_ps + math.ceil(Fraction(tokens * self.bytes_per_token * 10**12, self.bytes_per_s))
+        self.transfers.append((start, end))
+        return end
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +45,8 @@ class OracleRequest:
     output_tokens: int
     priority: int = 0
     pieces: tuple[tuple[int, int], ...] = ()
+    remote_tokens: int = 0  # leading tokens of its prompt whose KV lies elsewhere
+    link: OracleLink | None = None  # how it comes
 
     # Results; times are UNSET until they have come.
     scheduled_ps: int = UNSET  # time of the composition that first admitted it
@@ -44,6 +65,9 @@ class OracleRequest:
     cached_blocks: int = 0  # leading blocks that were hit or that it made findable
     duplicate: bool = False  # met an identical cached block: makes nothing more findable
     last_token_ps: int = UNSET
+    hits: int = 0  # blocks, at this admission
+    load_end_ps: int = 0
+    aside_number: int = 0
 
     @property
     def finishing(self) -> bool:
@@ -107,6 +131,8 @@ class OracleReplica:
 
         self.arrivals: deque[OracleRequest] = deque()  # queued, not seen by a boundary yet
         self.waiting: list[OracleRequest] = []
+        self.aside: list[OracleRequest] = []  # their KV is being loaded, or has been and they have no seat yet
+        self.put_aside = 0  # how often anybody was
         self.running: list[OracleRequest] = []
         self.executing: Step | None = None
         self.executing_end_ps = 0
@@ -116,6 +142,7 @@ class OracleReplica:
 
         self.hit_tokens = 0
         self.looked_up_tokens = 0
+        self.loaded_tokens = 0
         self.steps = 0  # composed, whether or not they have started
         self.busy_ps = 0  # durations of the steps that have started
         self.inter_token_ps: Counter[int] = Counter()
@@ -128,7 +155,7 @@ class OracleReplica:
 
     @property
     def num_waiting(self) -> int:
-        return len(self.waiting) + len(self.arrivals)
+        return len(self.waiting) + len(self.arrivals) + len(self.aside)
 
     @property
     def used_blocks(self) -> int:
@@ -148,7 +175,8 @@ class OracleReplica:
     def next_boundary_ps(self) -> int | None:
         if self.executing is not None:
             return self.executing_end_ps
-        return self.arrivals[0].queue_ps if self.arrivals else None
+        loads = [r.load_end_ps for r in self.aside]
+        return min([r.queue_ps for r in self.arrivals] + loads, default=None)
 
     def advance(self, until_ps: int) -> None:
         """Handle every boundary at a time before `until_ps`."""
@@ -174,9 +202,9 @@ class OracleReplica:
             if not preempted_anybody:
                 break
         if step is None:
-            # Nothing to do: there is always a step as long as somebody is here.
+            # Nothing to do: there is always a step as long as somebody is here and no load goes on.
             assert not self.running
-            assert not self.waiting
+            assert any(r.load_end_ps > now_ps for r in self.aside) or not (self.waiting or self.aside)
             return
         self.executing = step
         self.executing_end_ps = now_ps + step.duration_ps
@@ -243,7 +271,7 @@ class OracleReplica:
             if wanted == 0:
                 position += 1
                 continue
-            needed = self.blocks_for(request.computed + wanted) - len(request.blocks)
+            needed = max(0, self.blocks_for(request.computed + wanted) - len(request.blocks))
             while len(self.free) < needed:
                 victim = self.choose_victim()
                 preempted_anybody = True
@@ -272,6 +300,7 @@ class OracleReplica:
         self.running.remove(request)
         self.release(request)
         request.computed = 0
+        request.load_end_ps = 0
         request.cached_blocks = 0
         request.duplicate = False
         request.preemptions += 1
@@ -280,18 +309,29 @@ class OracleReplica:
 
     def schedule_waiting(self, budget: int, now_ps: int) -> list[tuple[OracleRequest, int, int]]:
         chunks: list[tuple[OracleRequest, int, int]] = []
+        ready = sorted((r for r in self.aside if r.load_end_ps <= now_ps), key=lambda r: r.aside_number)
+        while ready and budget > 0 and len(self.running) < self.max_num_seqs:
+            request = ready.pop(0)
+            self.aside.remove(request)
+            chunks.append(self.admit(request, self.prefill_tokens(request.target - request.computed, budget), now_ps))
+            budget -= chunks[-1][2]
         while self.waiting and budget > 0 and len(self.running) < self.max_num_seqs:
             request = self.waiting[0]
             target = request.prompt_tokens + request.emitted
             hits = self.look_up(request, (target - 1) // self.block_size)
             hit_tokens = len(hits) * self.block_size
-            wanted = self.prefill_tokens(target - hit_tokens, budget)
-            new_blocks = self.blocks_for(hit_tokens + wanted) - len(hits)
+            to_load = max(0, min(request.remote_tokens, target - 1) - hit_tokens)
+            hits_ready_ps = max((block.ready_ps for block in hits), default=0)
+            if to_load or hits_ready_ps > now_ps:
+                wanted = 0
+                new_blocks = self.blocks_for(target) - len(hits)
+            else:
+                wanted = self.prefill_tokens(target - hit_tokens, budget)
+                new_blocks = self.blocks_for(hit_tokens + wanted) - len(hits)
             free_hits = sum(1 for block in hits if block.holders == 0)
             if new_blocks + free_hits > len(self.free):
                 break
             self.waiting.pop(0)
-            self.running.append(request)
             for block in hits:
                 if block.holders == 0:
                     del self.free[block]
@@ -300,16 +340,43 @@ class OracleReplica:
             self.allocate(request, new_blocks)
             request.target = target
             request.computed = hit_tokens
-            request.cached_blocks = len(hits)
-            self.count_tokens(request, wanted)
-            budget -= wanted
-            self.hit_tokens += hit_tokens
-            self.looked_up_tokens += target
-            if request.scheduled_ps == UNSET:
-                request.scheduled_ps = now_ps
-                request.cached_tokens = hit_tokens
-            chunks.append((request, hit_tokens, wanted))
+            request.cached_blocks = request.hits = len(hits)
+            request.remote_tokens = 0
+            if wanted:
+                chunks.append(self.admit(request, wanted, now_ps))
+                budget -= wanted
+            else:
+                self.load(request, to_load, now_ps, hits_ready_ps)
         return chunks
+
+    def admit(self, request: OracleRequest, tokens: int, now_ps: int) -> tuple[OracleRequest, int, int]:
+        """It takes a seat, and so many tokens."""
+        self.running.append(request)
+        self.hit_tokens += request.hits * self.block_size
+        self.looked_up_tokens += request.target
+        if request.scheduled_ps == UNSET:
+            request.scheduled_ps = now_ps
+            request.cached_tokens = request.hits * self.block_size
+        chunk = request, request.computed, tokens
+        self.count_tokens(request, tokens)
+        return chunk
+
+    def load(self, request: OracleRequest, tokens: int, now_ps: int, hits_ready_ps: int) -> None:
+        """Put it aside until what it lacks and what it has hit is there."""
+        request.load_end_ps = hits_ready_ps
+        if tokens:
+            assert request.link is not None
+            end_ps = request.link.transfer(now_ps, tokens)
+            self.loaded_tokens += tokens
+            first = request.cached_blocks
+            request.computed += tokens
+            request.load_end_ps = max(end_ps, hits_ready_ps)
+            self.make_findable(request, private_too=False)
+            for block in request.blocks[first : request.cached_blocks]:
+                block.ready_ps = end_ps
+        self.put_aside += 1
+        request.aside_number = self.put_aside
+        self.aside.append(request)
 
     def prefill_tokens(self, rest: int, budget: int) -> int:
         if self.long_prefill_token_threshold:
@@ -357,6 +424,7 @@ class OracleReplica:
             if block.key is not None:
                 del self.cached[block.key]
                 block.key = None
+            block.ready_ps = 0
             block.holders = 1
             request.blocks.append(block)
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from sim.latency._base import StepTime
-from tests.oracle import OracleReplica, OracleRequest
+from tests.oracle import OracleLink, OracleReplica, OracleRequest
 
 
 class RandomStepTime(StepTime):
@@ -81,9 +81,15 @@ class RequestShape:
     output_tokens: int
     priority: int
     pieces: tuple[tuple[int, int], ...]
+    remote_tokens: int = 0
+    link: int = 0  # over which they come
 
-    def oracle_request(self) -> OracleRequest:
-        return OracleRequest(self.queue_ps, self.prompt_tokens, self.output_tokens, self.priority, self.pieces)
+    def oracle_request(self, links: list[OracleLink]) -> OracleRequest:
+        lengths = self.prompt_tokens, self.output_tokens
+        request = OracleRequest(self.queue_ps, *lengths, self.priority, self.pieces)
+        if self.remote_tokens:
+            request.remote_tokens, request.link = self.remote_tokens, links[self.link]
+        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +100,17 @@ class Case:
     settings: dict[str, Any]
     step_time: StepTime
     requests: tuple[RequestShape, ...]
+    links: tuple[tuple[int, int, int], ...] = ()  # bytes a second, bytes a token, latency in ps
 
     def oracle_requests(self) -> list[OracleRequest]:
         """Fresh requests for an oracle run; index i of the list is the request's index."""
-        return [
-            OracleRequest(r.queue_ps, r.prompt_tokens, r.output_tokens, r.priority, r.pieces) for r in self.requests
-        ]
+        links = [OracleLink(*link) for link in self.links]
+        return [r.oracle_request(links) for r in self.requests]
 
 
-def random_case(seed: int) -> Case:
-    """The case of this seed; the same on every platform."""
-    random = Random(seed)
+def random_case(seed: int, loads: bool = False) -> Case:
+    """The case of this seed; the same on every platform. With `loads` parts of some prompts come over links."""
+    random = Random(f"loads {seed}" if loads else seed)
     step_time = RandomStepTime(random)
     block_size = random.choice((1, 2, 3, 4, 5, 7, 8, 12, 16, 16, 16, 31, 32))
     long_decodes = random.random() < 0.12
@@ -117,9 +123,34 @@ def random_case(seed: int) -> Case:
         RequestShape(queue_ps, prompt, output, random.randrange(levels), pieces)
         for queue_ps, (prompt, output, pieces) in zip(times, lengths, strict=True)
     ]
+    links: tuple[tuple[int, int, int], ...] = ()
+    if loads:
+        links = tuple(_link(random, step_time, settings) for _ in range(random.choice((1, 1, 2))))
+        share = random.choice((0.2, 0.6, 1.0))
+        requests = [_loaded(random, r, len(links)) if random.random() < share else r for r in requests]
     if random.random() < 0.2:
-        requests = _at_boundaries(random, step_time, settings, requests)
-    return Case(seed, settings, step_time, tuple(requests))
+        requests = _at_boundaries(random, step_time, settings, requests, links)
+    return Case(seed, settings, step_time, tuple(requests), links)
+
+
+def _link(random: Random, step_time: RandomStepTime, settings: dict[str, Any]) -> tuple[int, int, int]:
+    """A link that moves a token in a share of a step, or in many steps; often in whole units of time."""
+    constant, per_context, _ = step_time.decode(settings["max_num_seqs"])
+    step_ps = constant + 10 * per_context + 1
+    token_ps = max(1, round(step_ps * random.choice((0.01, 0.1, 0.5, 0.5, 3))))
+    latency_ps = random.choice((0, 0, random.randint(0, 3 * step_ps)))
+    if random.random() < 0.7:
+        token_ps = max(1, token_ps // step_time.unit_ps) * step_time.unit_ps
+        latency_ps -= latency_ps % step_time.unit_ps
+    elif random.random() < 0.5:
+        return random.randint(1, 10**13), random.randint(1, 10**6), latency_ps
+    return 10**12, token_ps, latency_ps
+
+
+def _loaded(random: Random, request: RequestShape, links: int) -> RequestShape:
+    prompt = request.prompt_tokens
+    tokens = random.choice((prompt, prompt, prompt - 1, random.randint(0, prompt), prompt + 5))
+    return replace(request, remote_tokens=max(0, tokens), link=random.randrange(links))
 
 
 def _lengths(
@@ -191,17 +222,22 @@ def _queue_times(
 
 
 def _at_boundaries(
-    random: Random, step_time: StepTime, settings: dict[str, Any], requests: list[RequestShape]
+    random: Random,
+    step_time: StepTime,
+    settings: dict[str, Any],
+    requests: list[RequestShape],
+    links: tuple[tuple[int, int, int], ...],
 ) -> list[RequestShape]:
     """The same requests, most of them queued exactly when a step of the run ends, some 1 ps to a side."""
     replica = OracleReplica(step_time, **settings)
+    made = [OracleLink(*link) for link in links]
     most_steps = random.choice((1, 3, 30))
     tied: list[RequestShape] = []
     now = requests[0].queue_ps
     for index, request in enumerate(requests):
         shape = replace(request, queue_ps=now)
         tied.append(shape)
-        replica.enqueue(index, shape.oracle_request())
+        replica.enqueue(index, shape.oracle_request(made))
         for _ in range(random.randint(0, most_steps)):
             boundary_ps = replica.next_boundary_ps()
             if boundary_ps is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sim.engine.blocks import ContentPaths
+from sim.engine.link import Link
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
 from sim.engine.replica import Replica
 from sim.engine.requests import REJECTED, RequestTable
@@ -58,11 +59,16 @@ def observed_engine(case: Case) -> dict[str, object]:
     table, replica = engine_of(case)
     seen = []
     rejected = []
+    links = [Link(*link) for link in case.links]
     for index, request in enumerate(case.requests):
         replica.advance(request.queue_ps)
         seen.append((replica.num_running, replica.num_waiting, replica.used_blocks(request.queue_ps)))
         rejected.append(table.outcome[index] == REJECTED)
-        if not rejected[-1]:
+        if rejected[-1]:
+            continue
+        if request.remote_tokens:
+            replica.enqueue_remote(index, request.queue_ps, request.remote_tokens, links[request.link])
+        else:
             replica.enqueue(index, request.queue_ps)
     replica.advance(FAR)
     stats = replica.stats
@@ -74,7 +80,7 @@ def observed_engine(case: Case) -> dict[str, object]:
         "finish": list(table.finish_ps),
         "cached": list(table.cached_tokens),
         "preemptions": list(table.preemptions),
-        "hits": (stats.hit_tokens, stats.looked_up_tokens),
+        "hits": (stats.hit_tokens, stats.looked_up_tokens, stats.loaded_tokens),
         "steps": stats.steps,
         "busy": stats.busy_ps,
         "gaps": dict(sorted(stats.inter_token_bins().items())),
@@ -102,7 +108,7 @@ def observed_oracle(case: Case) -> dict[str, object]:
         "finish": [r.finish_ps for r in requests],
         "cached": [max(0, r.cached_tokens) for r in requests],
         "preemptions": [r.preemptions for r in requests],
-        "hits": (replica.hit_tokens, replica.looked_up_tokens),
+        "hits": (replica.hit_tokens, replica.looked_up_tokens, replica.loaded_tokens),
         "steps": replica.steps,
         "busy": replica.busy_ps,
         "gaps": dict(sorted(gaps.items())),
@@ -114,5 +120,13 @@ def observed_oracle(case: Case) -> dict[str, object]:
 def test_the_engine_does_what_the_stepper_does(chunk: int) -> None:
     for seed in range(chunk, CASES, CHUNKS):
         case = random_case(seed)
+        expected, got = observed_oracle(case), observed_engine(case)
+        assert got == expected, f"seed {seed}: {[key for key in got if got[key] != expected[key]]}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_engine_loads_as_the_stepper_does(chunk: int) -> None:
+    for seed in range(chunk, CASES // 2, CHUNKS):
+        case = random_case(seed, loads=True)
         expected, got = observed_oracle(case), observed_engine(case)
         assert got == expected, f"seed {seed}: {[key for key in got if got[key] != expected[key]]}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sim.latency._base import StepTime
-from tests.oracle import UNSET, OracleReplica, OracleRequest
+from tests.oracle import UNSET, OracleLink, OracleReplica, OracleRequest
 from tests.random_cases import Case, random_case
 
 FOREVER = 1 << 100
@@ -236,6 +236,61 @@ def test_windowed_contexts_count_up_to_the_window() -> None:
     assert times(request) == (0, 9010 + 3005, 9010 + 3005 + 3106)
 
 
+def remote(request: OracleRequest, tokens: int, link: OracleLink) -> OracleRequest:
+    request.remote_tokens, request.link = tokens, link
+    return request
+
+
+def slow_link() -> OracleLink:
+    """20 ps and 10 ps a token."""
+    return OracleLink(bytes_per_s=10**12, bytes_per_token=10, latency_ps=20)
+
+
+def test_a_request_whose_prompt_lies_elsewhere_loads_it_and_computes_its_last_token() -> None:
+    request = remote(OracleRequest(0, 6, 2), 6, slow_link())
+    run(request)
+    # the load ends at 20 + 5 x 10; one token and then a decode with context 7
+    assert times(request) == (70, 70 + 110, 70 + 110 + 107)
+
+
+def test_loads_share_their_link_and_nobody_waits_for_those_who_load() -> None:
+    link = slow_link()
+    first, second = remote(OracleRequest(0, 6, 1), 6, link), remote(OracleRequest(0, 6, 1), 6, link)
+    third = OracleRequest(0, 2, 3)
+    run(first, second, third)
+    assert link.transfers == [(0, 70), (70, 140)]
+    # steps: third's prefill to 120 | its decode and first's last token, 100 + 3 + 10 | decode and second's
+    assert times(third) == (0, 120, 233 + 114)
+    assert times(first) == (120, 233, 233)
+    assert times(second) == (233, 347, 347)
+
+
+def test_a_prefix_that_another_loads_is_waited_for_and_not_loaded_again() -> None:
+    link = slow_link()
+    first, second = remote(OracleRequest(0, 9, 1, pieces=((1, 9),)), 9, link), OracleRequest(0, 9, 1, pieces=((1, 9),))
+    replica = run(first, second)
+    assert link.transfers == [(0, 100)]
+    assert (second.scheduled_ps, second.cached_tokens, first.cached_tokens) == (100, 8, 0)
+    assert (replica.hit_tokens, replica.loaded_tokens) == (8, 8)
+
+
+def test_what_the_own_cache_holds_does_not_travel() -> None:
+    link = slow_link()
+    first, second = (
+        OracleRequest(0, 9, 1, pieces=((1, 9),)),
+        remote(OracleRequest(1000, 12, 1, pieces=((1, 9),)), 12, link),
+    )
+    run(first, second)
+    assert link.transfers == [(1000, 1000 + 20 + 30)]
+
+
+def test_two_who_load_never_wait_for_each_others_blocks() -> None:
+    link = slow_link()
+    requests = [remote(OracleRequest(0, 12, 4), 5, link) for _ in range(3)]
+    run(*requests, num_blocks=4, max_num_batched_tokens=4)
+    assert all(request.finish_ps > 0 for request in requests)
+
+
 def without_last_block(key: tuple, block_size: int) -> tuple:
     """The content before a block's own tokens, from the content up to its end."""
     left = list(key)
@@ -249,7 +304,7 @@ def without_last_block(key: tuple, block_size: int) -> tuple:
 
 def check_blocks(replica: OracleReplica) -> None:
     """Blocks are conserved, each request holds what its tokens need, and a cached block's predecessor is cached."""
-    held = Counter(block for request in replica.running for block in request.blocks)
+    held = Counter(block for request in (*replica.running, *replica.aside) for block in request.blocks)
     assert len(held) + len(replica.free) == replica.num_blocks
     assert not any(block in replica.free for block in held)
     assert all(block.holders == count for block, count in held.items())
@@ -258,7 +313,10 @@ def check_blocks(replica: OracleReplica) -> None:
         before = without_last_block(key, replica.block_size)
         assert before == () or before in replica.cached
     for request in replica.running:
-        assert len(request.blocks) == replica.blocks_for(request.computed)
+        needed = replica.blocks_for(request.computed)
+        assert len(request.blocks) == max(needed, replica.blocks_for(request.target) if request.load_end_ps else 0)
+    for request in replica.aside:
+        assert len(request.blocks) == replica.blocks_for(request.target)
     assert replica.used_blocks == len(held)
     assert len(replica.running) <= replica.max_num_seqs
 
@@ -274,7 +332,7 @@ def as_they_come(case: Case) -> tuple[OracleReplica, list[OracleRequest]]:
 @pytest.mark.parametrize("first_seed", range(0, 300, 100))
 def test_blocks_are_conserved_at_every_boundary_and_free_at_the_end(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + 100):
-        replica, _ = as_they_come(random_case(seed))
+        replica, _ = as_they_come(random_case(seed, loads=seed % 2 > 0))
         while (boundary_ps := replica.next_boundary_ps()) is not None:
             replica.advance(boundary_ps + 1)
             check_blocks(replica)
@@ -283,7 +341,7 @@ def test_blocks_are_conserved_at_every_boundary_and_free_at_the_end(first_seed: 
 
 def test_every_request_is_finished_once_or_rejected_and_time_goes_forward() -> None:
     for seed in range(300):
-        replica, requests = as_they_come(random_case(seed))
+        replica, requests = as_they_come(random_case(seed, loads=seed % 2 > 0))
         replica.advance(FOREVER)
         served = [request for request in requests if not request.rejected]
         for request in served:
@@ -296,7 +354,7 @@ def test_every_request_is_finished_once_or_rejected_and_time_goes_forward() -> N
 
 def test_what_happens_does_not_depend_on_when_one_looks() -> None:
     for seed in range(100):
-        case = random_case(seed)
+        case = random_case(seed, loads=seed % 2 > 0)
         coming, requests = as_they_come(case)
         coming.advance(FOREVER)
         known, the_same = OracleReplica(case.step_time, **case.settings), case.oracle_requests()

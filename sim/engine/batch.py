@@ -19,6 +19,7 @@ class Sequence:
         "emitted",
         "finish_step",
         "finishing",
+        "hit",
         "in_window",
         "index",
         "node",
@@ -35,9 +36,10 @@ class Sequence:
         self.emitted = emitted  # before this admission
         self.node = node  # the last cached node it holds
         self.registered = registered  # blocks up to the end of that node
+        self.hit = registered  # of them, what it found in the prefix cache
         self.duplicate = False
         self.computed = 0
-        self.blocks = registered  # held, while it prefills
+        self.blocks = registered  # held, while it prefills; what was put aside holds those of all its target
         self.decoding = False
         self.offset = 0
         self.in_window = False

@@ -17,13 +17,14 @@ Path = list[tuple[int, int]]
 class Node:
     """A run of `num_blocks` cached blocks of one piece, held by `holders` requests; in the free queue if by none."""
 
-    __slots__ = ("children", "holders", "key", "num_blocks", "parent", "stamp")
+    __slots__ = ("children", "holders", "key", "num_blocks", "parent", "ready_ps", "stamp")
 
-    def __init__(self, parent: Node | None, key: int, num_blocks: int, holders: int) -> None:
+    def __init__(self, parent: Node | None, key: int, num_blocks: int, holders: int, ready_ps: int = 0) -> None:
         self.parent = parent
         self.key = key
         self.num_blocks = num_blocks
         self.holders = holders
+        self.ready_ps = ready_ps  # when the load of its KV ends; 0: it was computed
         self.stamp = 0  # of its valid entry in the free queue; 0: not in it
         self.children: dict[int, Node] = {}
 
@@ -31,13 +32,14 @@ class Node:
 class Match:
     """The longest cached prefix of a path: its last node, of which `taken` blocks match, and its size in blocks."""
 
-    __slots__ = ("free_blocks", "node", "num_blocks", "taken")
+    __slots__ = ("free_blocks", "node", "num_blocks", "ready_ps", "taken")
 
-    def __init__(self, node: Node, taken: int, num_blocks: int, free_blocks: int) -> None:
+    def __init__(self, node: Node, taken: int, num_blocks: int, free_blocks: int, ready_ps: int) -> None:
         self.node = node
         self.taken = taken
         self.num_blocks = num_blocks
         self.free_blocks = free_blocks  # how many of them nobody holds
+        self.ready_ps = ready_ps  # when the last of their loads ends
 
 
 class BlockPool:
@@ -82,23 +84,26 @@ class BlockPool:
         taken = 0
         depth = 0
         free_blocks = 0
+        ready_ps = 0
         for key, end in path:
             if end > limit:
                 end = limit
             while depth < end:
                 child = node.children.get(key)
                 if child is None:
-                    return Match(node, taken, depth, free_blocks)
+                    return Match(node, taken, depth, free_blocks, ready_ps)
                 node = child
                 taken = child.num_blocks
                 if taken > end - depth:
                     taken = end - depth
                 if child.holders == 0:
                     free_blocks += taken
+                elif child.ready_ps > ready_ps:
+                    ready_ps = child.ready_ps
                 depth += taken
                 if taken < child.num_blocks:
-                    return Match(node, taken, depth, free_blocks)
-        return Match(node, taken, depth, free_blocks)
+                    return Match(node, taken, depth, free_blocks, ready_ps)
+        return Match(node, taken, depth, free_blocks, ready_ps)
 
     def hold(self, match: Match) -> Node:
         """Hold what `match` found; returns the last node held."""
@@ -120,17 +125,18 @@ class BlockPool:
         """
         parent = node.parent
         assert parent is not None
-        head = Node(parent, node.key, num_blocks, node.holders)
+        head = Node(parent, node.key, num_blocks, node.holders, node.ready_ps)
         parent.children[node.key] = head
         head.children[node.key] = node
         node.parent = head
         node.num_blocks -= num_blocks
         return head
 
-    def register(self, node: Node, registered: int, path: Path, full: int) -> tuple[Node, int, bool]:
+    def register(self, node: Node, registered: int, path: Path, full: int, ready_ps: int = 0) -> tuple[Node, int, bool]:
         """Make a request's blocks from `registered` up to `full` findable, behind `node`, the last one it holds.
 
-        Returns the last node now held, how many blocks are registered, and whether a duplicate ended it.
+        With `ready_ps` they are being loaded until then. Returns the last node now held, how many blocks are
+        registered, and whether a duplicate ended it.
         """
         for key, end in path:
             if end <= registered:
@@ -141,10 +147,10 @@ class BlockPool:
                 break
             if key in node.children:
                 return node, registered, True
-            if node.key == key and node.holders == 1 and not node.children:
+            if node.key == key and node.holders == 1 and not node.children and not ready_ps:
                 node.num_blocks += end - registered
             else:
-                child = Node(node, key, end - registered, 1)
+                child = Node(node, key, end - registered, 1, ready_ps)
                 node.children[key] = child
                 node = child
             registered = end

@@ -13,6 +13,7 @@ from typing import Final
 from sim.engine.batch import Prefills, Sequence
 from sim.engine.blocks import ContentPaths
 from sim.engine.decoding import ORDER_BITS
+from sim.engine.link import Link
 from sim.engine.requests import RequestTable
 from sim.engine.scheduler import EngineConfig, Scheduler
 from sim.latency import StepTime
@@ -27,6 +28,7 @@ class Replica(Scheduler):
         super().__init__(table, config, step_time.window, paths)
         self.next_ps = NEVER  # the next boundary that needs attention
         self.finished: list[int] | None = None  # where to note who finishes, if anybody wants to know
+        self._idle = True  # no step executes
         self._async: Final = config.async_scheduling
         self._step_time: Final = step_time
         self._decode_cost: Final[dict[int, tuple[int, int, int, int]]] = {}
@@ -55,14 +57,24 @@ class Replica(Scheduler):
         self.num_waiting += 1
         if self.num_waiting > stats.peak_waiting:
             stats.peak_waiting = self.num_waiting
-        if self.next_ps == NEVER:
-            self.next_ps = queue_ps
+        if self._idle:
+            if queue_ps < self.next_ps:
+                self.next_ps = queue_ps
         elif (
             self._run_steps > 1
-            and (self.num_waiting == 1 or not self._fcfs)
+            and (self.num_waiting - self._aside.num == 1 or not self._fcfs)
             and len(self._running) - len(self._finishing) < self._max_num_seqs
         ):
             self._commit_run(self._steps_by(queue_ps))
+
+    def enqueue_remote(self, index: int, queue_ps: int, tokens: int, link: Link) -> None:
+        """Queue a request of whose prompt the KV of the first `tokens` tokens lies elsewhere, and comes over `link`.
+
+        The link must be of this replica. What the replica's own cache holds of them does not travel, and the last
+        token of the prompt is computed here in any case.
+        """
+        self._remote[index] = (tokens, link)
+        self.enqueue(index, queue_ps)
 
     def advance(self, until_ps: int) -> None:
         """Handle every boundary at a time strictly before `until_ps`."""
@@ -118,6 +130,9 @@ class Replica(Scheduler):
             self._commit_run(self._run_steps)
         if self._leave_ps < now:
             self._leave()
+        self._idle = False
+        if self._aside.num_loading:
+            self._aside.wake(now)
         if self._async:
             self._boundary_async(now)
             return
@@ -132,7 +147,7 @@ class Replica(Scheduler):
             self._start(now, duration, self._ending)
             self.next_ps = now + duration
         else:
-            self.next_ps = NEVER
+            self._sleep()
 
     def _boundary_async(self, now: int) -> None:
         """The step composed ahead starts, and the one after it is composed."""
@@ -156,7 +171,7 @@ class Replica(Scheduler):
                 self._commit_run(1)
                 self._ahead_ps = 0
             if duration == 0:
-                self.next_ps = NEVER
+                self._sleep()
                 return
             ending = self._ending
         end = now + duration
@@ -170,6 +185,11 @@ class Replica(Scheduler):
             self._ahead_ps = duration
             self._ahead_ending = self._ending
             self.next_ps = end
+
+    def _sleep(self) -> None:
+        """No step starts: what happens next is that a load ends, if one goes on, or that a request is queued."""
+        self._idle = True
+        self.next_ps = self._aside.next_end_ps() if self._aside.num_loading else NEVER
 
     def _start(self, now: int, duration: int, ending: list[Sequence]) -> None:
         """A step starts that ends the prefill of `ending`."""
@@ -204,6 +224,8 @@ class Replica(Scheduler):
     def _plan(self, start: int) -> None:
         """The run just composed starts at `start`; the boundary that ends it is what needs attention next."""
         self._run_start_ps = start
+        if self._aside.num_loading and self._run_steps > 1:
+            self._run_steps = self._steps_by(self._aside.next_end_ps())  # as if a request were queued then
         steps = self._run_steps
         if self._async:
             steps -= 1
@@ -285,7 +307,8 @@ class Replica(Scheduler):
             budget = self._schedule_running(step, need, budget, batch)
             paid = need = decoding.block_phase[step % self._block_size]
         steady = True
-        if self.num_waiting and not self._preempted_now and budget > 0 and len(self._running) < self._max_num_seqs:
+        queued = self.num_waiting > self._aside.num_loading
+        if queued and not self._preempted_now and budget > 0 and len(self._running) < self._max_num_seqs:
             if batch is None:
                 batch = Prefills()
             if need > paid:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sim.engine.batch import Prefills, Sequence
-from sim.engine.blocks import BlockPool, ContentPaths, Match, Node, Path
+from sim.engine.blocks import BlockPool, ContentPaths, Match, Path
 from sim.engine.decoding import ORDER_BITS, ORDER_MASK, Decoding
+from sim.engine.link import Link
+from sim.engine.loading import Aside
 from sim.engine.preemption import PreemptionPolicy, PreemptLast
 from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
 from sim.engine.requests import RequestTable
@@ -43,7 +45,7 @@ class Scheduler:
     """
 
     def __init__(self, table: RequestTable, config: EngineConfig, window: int, paths: ContentPaths) -> None:
-        self.num_waiting = 0  # requests queued and not running
+        self.num_waiting = 0  # requests queued and not running, those put aside included
         self.stats: Final = ReplicaStats()
         self.pool: Final = BlockPool(config.num_blocks)
         self._table: Final = table
@@ -59,6 +61,8 @@ class Scheduler:
         self._running: Final[dict[int, Sequence]] = {}  # by order of admission
         self._prefilling: list[Sequence] = []
         self._decoding: Final = Decoding(self._running, config.block_size, window)
+        self._aside: Final = Aside()
+        self._remote: Final[dict[int, tuple[int, Link]]] = {}  # tokens whose KV lies elsewhere, and how it comes
         self._finishing: Final[list[Sequence]] = []  # their last token is being made
         self._ending: list[Sequence] = []  # whose prefill ends in the step just composed
         self._orders = 0
@@ -87,7 +91,10 @@ class Scheduler:
         """Free the seat and the blocks of a sequence that holds blocks for `tokens` tokens."""
         del self._running[sequence.order]
         size = self._block_size
-        self.pool.release(sequence.node, sequence.registered, (tokens + size - 1) // size)
+        held = (tokens + size - 1) // size
+        if held < sequence.blocks:
+            held = sequence.blocks
+        self.pool.release(sequence.node, sequence.registered, held)
 
     # -- running requests ----------------------------------------------------------------------------------------------
 
@@ -104,7 +111,9 @@ class Scheduler:
                 chunk = budget
             budget -= chunk
             chunks.append(chunk)
-            need += (sequence.computed + chunk + size - 1) // size - sequence.blocks
+            blocks = (sequence.computed + chunk + size - 1) // size - sequence.blocks
+            if blocks > 0:
+                need += blocks
         if need > self.pool.free:
             return self._schedule_short(step, batch)
         self.pool.take(need)
@@ -127,6 +136,7 @@ class Scheduler:
             if sequence.decoding:
                 tokens = 1
                 held = sequence.offset + step - 1
+                blocks = (held + size - 1) // size
             else:
                 tokens = sequence.target - sequence.computed
                 if threshold and tokens > threshold:
@@ -134,14 +144,16 @@ class Scheduler:
                 if tokens > budget:
                     tokens = budget
                 held = sequence.computed
-            need = (held + tokens + size - 1) // size - (held + size - 1) // size
+                blocks = sequence.blocks
+            need = (held + tokens + size - 1) // size - blocks
             while need > pool.free and order in self._running:
                 victim = self._choose_victim()
                 given = granted.pop(victim.order, 0)
                 budget += given
                 self._preempt(victim, step, given)
             if order in self._running:
-                pool.take(need)
+                if need > 0:
+                    pool.take(need)
                 granted[order] = tokens
                 budget -= tokens
         prefilling = [sequence for sequence in self._prefilling if sequence.order in self._running]
@@ -164,15 +176,17 @@ class Scheduler:
         """The sequence's prefill has got as far as `tokens`: its full blocks become findable."""
         size = self._block_size
         sequence.computed = tokens
-        sequence.blocks = (tokens + size - 1) // size
+        blocks = (tokens + size - 1) // size
+        if blocks > sequence.blocks:
+            sequence.blocks = blocks
         if self._caching and not sequence.duplicate:
             self._register(sequence, tokens // size)
 
-    def _register(self, sequence: Sequence, full: int) -> None:
+    def _register(self, sequence: Sequence, full: int, ready_ps: int = 0) -> None:
         path = self._path(sequence.index)
         if path:
             sequence.node, sequence.registered, sequence.duplicate = self.pool.register(
-                sequence.node, sequence.registered, path, full
+                sequence.node, sequence.registered, path, full, ready_ps
             )
 
     def _path(self, index: int) -> Path:
@@ -195,7 +209,10 @@ class Scheduler:
         threshold = self._threshold
         pool = self.pool
         waiting = self._waiting
-        while self.num_waiting and budget > 0 and len(self._running) < self._max_num_seqs:
+        aside = self._aside
+        if aside.num > aside.num_loading:
+            budget = self._admit_ready(budget, batch, now)
+        while self.num_waiting > aside.num and budget > 0 and len(self._running) < self._max_num_seqs:
             index = waiting.head()
             emitted = self._emitted.get(index, 0)
             target = table.prompt_tokens[index] + emitted
@@ -203,45 +220,97 @@ class Scheduler:
             match: Match | None = None
             hit = 0
             free_hit = 0
+            loads = False
             if self._caching:
                 path = self._path(index)
                 if path:
                     match = pool.match(path, (target - 1) // size)
                     hit = match.num_blocks
                     free_hit = match.free_blocks
+                    loads = match.ready_ps > now
+            if self._remote and self._remote_tokens(index, target) > hit * size:
+                loads = True
             chunk = target - hit * size
-            if threshold and chunk > threshold:
-                chunk = threshold
-            if chunk > budget:
-                chunk = budget
+            if not loads:  # else it takes the blocks of all its prompt
+                if threshold and chunk > threshold:
+                    chunk = threshold
+                if chunk > budget:
+                    chunk = budget
             need = (chunk + size - 1) // size
             if need + free_hit > pool.free:
-                return free_hit == 0  # else its own hits may be evicted, and then it may fit
+                # its own hits may be evicted, or get there, and then it may fit
+                return free_hit == 0 and not loads
             waiting.pop()
             self.num_waiting -= 1
             if match is not None and hit:
                 node = pool.hold(match)
             pool.take(need)
-            budget -= chunk
-            self._seat(index, emitted, target, node, hit, chunk, batch, now)
+            sequence = Sequence(index, self._orders, target, emitted, node, hit)
+            sequence.computed = hit * size
+            if loads:
+                self._put_aside(sequence, 0 if match is None else match.ready_ps, now)
+            else:
+                budget -= chunk
+                self._remote.pop(index, None)
+                self._seat(sequence, chunk, batch, now)
         return True
 
-    def _seat(
-        self, index: int, emitted: int, target: int, node: Node, hit: int, chunk: int, batch: Prefills, now: int
-    ) -> None:
-        """A waiting request starts to run, with `hit` cached blocks that end at `node`, and a first chunk."""
+    def _admit_ready(self, budget: int, batch: Prefills, now: int) -> int:
+        """Those whose load has ended run, as far as seats and budget allow; returns the budget left."""
+        aside = self._aside
+        while aside.num > aside.num_loading and budget > 0 and len(self._running) < self._max_num_seqs:
+            sequence = aside.pop()
+            self.num_waiting -= 1
+            chunk = sequence.target - sequence.computed
+            if self._threshold and chunk > self._threshold:
+                chunk = self._threshold
+            if chunk > budget:
+                chunk = budget
+            budget -= chunk
+            sequence.order = self._orders
+            self._seat(sequence, chunk, batch, now)
+        return budget
+
+    def _seat(self, sequence: Sequence, chunk: int, batch: Prefills, now: int) -> None:
+        """A waiting request starts to run with a first chunk."""
         table = self._table
-        cached = hit * self._block_size
+        index = sequence.index
+        cached = sequence.hit * self._block_size
         self.stats.hit_tokens += cached
-        self.stats.looked_up_tokens += target
+        self.stats.looked_up_tokens += sequence.target
         if table.scheduled_ps[index] < 0:
             table.scheduled_ps[index] = now
             table.cached_tokens[index] = cached
-        sequence = Sequence(index, self._orders, target, emitted, node, hit)
         self._running[self._orders] = sequence
         self._orders += 1
-        sequence.computed = cached
         self._take_chunk(sequence, chunk, batch)
+
+    # -- loads ---------------------------------------------------------------------------------------------------------
+
+    def _remote_tokens(self, index: int, target: int) -> int:
+        """Leading tokens of the request's prompt whose KV can be loaded from elsewhere: never the last one's."""
+        remote = self._remote.get(index)
+        if remote is None:
+            return 0
+        return remote[0] if remote[0] < target else target - 1
+
+    def _put_aside(self, sequence: Sequence, ready_ps: int, now: int) -> None:
+        """Load the KV of a request that holds all the blocks of its prompt; its hits are there at `ready_ps`."""
+        size = self._block_size
+        sequence.blocks = (sequence.target + size - 1) // size
+        remote = self._remote.pop(sequence.index, None)
+        if remote is not None:
+            tokens = remote[0] if remote[0] < sequence.target else sequence.target - 1
+            if tokens > sequence.computed:
+                end = remote[1].reserve(now, tokens - sequence.computed)
+                self.stats.loaded_tokens += tokens - sequence.computed
+                sequence.computed = tokens
+                if end > ready_ps:
+                    ready_ps = end
+                if self._caching:
+                    self._register(sequence, tokens // size, ready_ps)
+        self.num_waiting += 1
+        self._aside.put(sequence, ready_ps)
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
@@ -280,7 +349,7 @@ class Scheduler:
         self._release(victim, computed + granted)
         self._preempted_now = True
         table.preemptions[index] += 1
-        if table.preemptions[index] > MOST_PREEMPTIONS:
+        if table.preemptions[index] > MOST_PREEMPTIONS and not self._aside.num:  # else the load's end may help
             problem = f"request {index} was preempted {MOST_PREEMPTIONS} times: the policy lets nobody finish"
             raise InputError("deployment.preemption", problem)
         self.stats.preemptions += 1

@@ -25,6 +25,7 @@ class ReplicaStats:
         self.peak_waiting = 0
         self.hit_tokens = 0
         self.looked_up_tokens = 0
+        self.loaded_tokens = 0
         self.steps = 0
         self.busy_ps = 0
         self.block_area = 0.0  # blocks held x time

@@ -1,0 +1,40 @@
+"""What KV travels over on its way to a replica: its share of a network card, a PCIe slot or a disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PS_PER_S: Final = 10**12
+
+
+class Link:
+    """A serial link of one replica: a transfer starts when those before it have ended, and has all of the bandwidth.
+
+    A transfer of n tokens takes `latency_ps` + n `bytes_per_token` / `bytes_per_s`, rounded up to a picosecond.
+    """
+
+    def __init__(self, bytes_per_s: int, bytes_per_token: int, latency_ps: int = 0) -> None:
+        self.free_ps = 0  # when the last transfer reserved so far ends
+        self.tokens = 0  # of all transfers
+        self.busy_ps = 0  # of all transfers
+        self._bytes_per_s: Final = bytes_per_s
+        self._bytes_per_token: Final = bytes_per_token
+        self._latency_ps: Final = latency_ps
+
+    def duration_ps(self, tokens: int) -> int:
+        """How long the KV of that many tokens takes once it has the link."""
+        size = tokens * self._bytes_per_token * _PS_PER_S
+        return self._latency_ps - -size // self._bytes_per_s
+
+    def end_ps(self, now: int, tokens: int) -> int:
+        """When a transfer asked for now would end."""
+        start = self.free_ps if self.free_ps > now else now
+        return start + self.duration_ps(tokens)
+
+    def reserve(self, now: int, tokens: int) -> int:
+        """Transfer the KV of that many tokens as soon as the link is free; returns when that ends."""
+        end = self.end_ps(now, tokens)
+        self.tokens += tokens
+        self.busy_ps += self.duration_ps(tokens)
+        self.free_ps = end
+        return end
