@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test lint bench docs lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -34,6 +34,10 @@ bench: setup  ## the longer benchmarks: the engine, its scaling, screening, the 
 	@$(BIN)/python benchmarks/engine.py --scale
 	@$(BIN)/python benchmarks/screening.py
 	@$(BIN)/python benchmarks/optimisers.py
+
+docs: setup  ## build the documentation site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 lock: setup  ## resolve requirements.lock again from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

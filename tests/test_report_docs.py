@@ -65,6 +65,20 @@ def test_every_command_of_the_how_to_works(
         assert main(arguments) == 0, command
 
 
+def test_every_command_of_the_tutorial_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "search_spaces").symlink_to(ROOT / "search_spaces")
+    monkeypatch.chdir(tmp_path)
+    for language, content in blocks((DOCS / "tutorial.md").read_text()):
+        assert language == "console"
+        for command in content.splitlines():
+            program, *arguments = shlex.split(command)
+            assert program == "planner"
+            if arguments[0] == "search":
+                arguments += ["--set", "workload.num_requests=400"]  # the same in a tenth of the time
+            expanded = [found for word in arguments for found in (sorted(map(str, Path().glob(word))) or [word])[:1]]
+            assert main(expanded) == 0, command
+
+
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = (content for language, content in blocks((ROOT / "README.md").read_text()) if language == "python")
     exec(compile(code, "README.md", "exec"), {})
