@@ -31,6 +31,9 @@ export function number(value) {
   return value.toFixed(Math.max(0, 2 - Math.floor(Math.log10(size))));
 }
 
+// A tick of an axis: no more digits than it needs.
+export const tickText = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 4 });
+
 export function percent(share) {
   return share === null || share === undefined ? "-" : `${number(Number((100 * share).toPrecision(3)))}%`;
 }

@@ -115,7 +115,7 @@ export class FrontView {
     const { data } = this;
     if (!data.plans.length) return;
     this.shown = data.plans.filter((plan) => this.visible(plan));
-    const width = Math.min(960, Math.max(460, this.part("plot-box").clientWidth || 960));
+    const width = Math.min(960, Math.max(330, this.part("plot-box").clientWidth || 960));
     const colour = this.colour, index = data.parameters.indexOf(colour);
     const groups = index < 0 ? [""] : this.valuesOf(data, index);
     const [x, y] = this.axes;

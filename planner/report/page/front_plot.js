@@ -1,6 +1,6 @@
 // The plot of a front: plans as points, what the limits allow as a ground, the front as a line.
 
-import { number, shape } from "./dom.js";
+import { number, shape, tickText } from "./dom.js";
 import { CROSS, GLYPHS, STAR } from "./glyphs.js";
 import { figure, metricIndex, stateWords, title } from "./plans.js";
 import { roomyScale } from "./scales.js";
@@ -57,19 +57,19 @@ function drawAllowed({ svg, data, x, y }) {
   }
 }
 
-function drawAxes({ svg, data, x, y, base, right, height, width }) {
+function drawAxes({ svg, data, x, y, base, right, height }) {
   shape("path", { class: "axis", d: `M${LEFT},${TOP}V${base}H${right}`, fill: "none" }, svg);
   let written = -Infinity;
   for (const tick of x.ticks) {
     shape("path", { class: "axis", d: `M${x.at(tick)},${base}v5` }, svg);
-    const half = 3.5 * number(tick).length;
+    const half = 3.5 * tickText(tick).length;
     if (x.at(tick) - half < written + 6) continue;
     written = x.at(tick) + half;
-    shape("text", { class: "tick", x: x.at(tick), y: base + 18, "text-anchor": "middle" }, svg, number(tick));
+    shape("text", { class: "tick", x: x.at(tick), y: base + 18, "text-anchor": "middle" }, svg, tickText(tick));
   }
   for (const tick of y.ticks) {
     shape("path", { class: "axis", d: `M${LEFT},${y.at(tick)}h-5` }, svg);
-    shape("text", { class: "tick", x: LEFT - 9, y: y.at(tick) + 4, "text-anchor": "end" }, svg, number(tick));
+    shape("text", { class: "tick", x: LEFT - 9, y: y.at(tick) + 4, "text-anchor": "end" }, svg, tickText(tick));
   }
   const better = (metric, low, high) => metric.sense === "max" ? `${metric.label} ${high} better` : metric.sense ? `${low} better: ${metric.label}` : metric.label;
   shape("text", { x: (LEFT + right) / 2, y: height - 12, "text-anchor": "middle" }, svg, better(x.metric, "←", "→"));
@@ -81,8 +81,8 @@ function drawAxes({ svg, data, x, y, base, right, height, width }) {
       shape("text", { class: "limit-text", x: x.at(limit) - 5, y: TOP + 10, "text-anchor": "end" }, svg, text);
     }
     if (y.metric.name === name && y.inside(limit)) {
-      shape("path", { class: "limit", d: `M${LEFT},${y.at(limit)}H${width - RIGHT}` }, svg);
-      shape("text", { class: "limit-text", x: width - RIGHT - 4, y: y.at(limit) - 5, "text-anchor": "end" }, svg, text);
+      shape("path", { class: "limit", d: `M${LEFT},${y.at(limit)}H${right}` }, svg);
+      shape("text", { class: "limit-text", x: LEFT + 6, y: y.at(limit) - 5 }, svg, text);
     }
   }
 }

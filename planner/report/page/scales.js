@@ -1,6 +1,7 @@
 // Axes: from values to pixels, and where the ticks stand.
 
 const LOG_FROM = 8;
+const LOG_STEPS = [[1], [1, 2, 5], [1, 2, 3, 5, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9]];  // the first that gives four ticks
 
 // A scale from `low` to `high` onto pixels `from` to `to`; what lies beyond is drawn at the edge.
 export function scale(low, high, from, to, log = false) {
@@ -30,9 +31,12 @@ export function roomyScale(inner, from, to, whole = false) {
 export function ticks(low, high, log = false, wanted = 6) {
   const found = [];
   if (log) {
-    const steps = high / low < 1e3 ? [1, 2, 5] : [1];
-    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
-      for (const s of steps) if (s * 10 ** e >= low && s * 10 ** e <= high) found.push(Number((s * 10 ** e).toPrecision(6)));
+    for (const steps of LOG_STEPS) {
+      found.length = 0;
+      for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++)
+        for (const s of steps) if (s * 10 ** e >= low && s * 10 ** e <= high) found.push(Number((s * 10 ** e).toPrecision(6)));
+      if (found.length >= 4) break;
+    }
     return found;
   }
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
