@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_space_is_said_at_its_line_and_at_its_field(browser
         broken = SMALL.replace("rate_rps: 40", "rate_rps: -3").replace("H100-SXM-80GB", "H100-SXM-80")
         write(page, broken)
         lines = broken.splitlines()
-        wrong = [1 + next(i for i, line in enumerate(lines) if part in line) for part in ("-3", "H100-SXM-80]")]
+        wrong = [1 + next(i for i, line in enumerate(lines) if part in line) for part in ("rps: -3", "H100-SXM-80]")]
         expect(page.locator(".numbers .bad")).to_have_text([str(line) for line in wrong])
         expect(page.locator(".yaml-problems li")).to_have_count(2)
         expect(page.locator(".field-problem:visible")).to_have_count(2)
