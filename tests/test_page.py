@@ -218,7 +218,7 @@ def test_two_plans_and_two_runs_are_compared(browser: Browser, server: Server, j
     other = server.finished("other", SMALL.replace("rate_rps: 40", "rate_rps: 60"))
     with visit(browser, server, f"#/runs/{job}") as page:
         page.wait_for_selector("#list tbody tr")
-        for name in page.locator("#compare thead button").all_inner_texts():
+        for _ in range(page.locator("#compare thead button").count()):
             page.locator("#compare thead button").first.click()
         expect(page.locator("#compare")).to_contain_text("Nothing is selected")
         for row in (0, 1):
