@@ -103,10 +103,10 @@ class Server:
         with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
             return json.load(answer)
 
-    def finished(self, name: str, yaml: str = SMALL) -> str:
+    def finished(self, name: str, yaml: str = SMALL, within_s: float = WAIT_S) -> str:
         """The id of a job of that name that has come to its end."""
         job: str = self.post("/jobs", {"yaml": yaml.replace("NAME", name)})["id"]
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + within_s
         while (state := self.get(f"/jobs/{job}")["state"]) in ("queued", "running"):
             assert time.monotonic() < deadline, state
             time.sleep(0.05)

@@ -1,6 +1,7 @@
 // A replay's columns as typed arrays in milliseconds, indexed so that every question costs a binary search.
 
 export const NEVER = Infinity;
+const REFUSED = new Set(["shed", "expired", "rejected"]);
 const ROOM = 1.25;  // rows of a lane, over the most that ever run there, for those that wait
 
 // The first index of the sorted `values` that is above `limit`.
@@ -36,7 +37,7 @@ export class ReplayRun {
     this.sources = data.sources;
     const columns = data.requests, tick = data.tick_ms;
     this.columns = columns;
-    this.arrival = Float64Array.from(columns.arrival, (ticks) => ticks * tick);
+    this.arrival = Float64Array.from(columns.arrival, (ticks) => ticks < 0 ? NEVER : ticks * tick);
     for (const name of ["queued", "scheduled", "first_token", "finish"]) {
       this[name] = Float64Array.from(columns[name], (ticks, i) => ticks < 0 ? NEVER : this.arrival[i] + ticks * tick);
     }
@@ -59,8 +60,7 @@ export class ReplayRun {
     this.looked = new Tally(Array.from(scheduled), columns.cached_tokens, columns.prompt_tokens);
     this.joined = new Tally(Array.from(queued));
     this.ended = new Tally(Array.from(this.finish));
-    const refused = this.outcomes.map((name) => name === "shed" || name === "expired" || name === "rejected");
-    this.refused = new Tally(all.map((t, i) => refused[i] ? t : NEVER));
+    this.refused = new Tally(all.map((t, i) => REFUSED.has(this.outcomes[i]) ? t : NEVER));
   }
 
   // What is known at time `t` (ms): counts, the mean TTFT (ms) and the hit rate (share) so far, null before the first.
@@ -77,7 +77,7 @@ export class ReplayRun {
   // Requests that no replica served, in order of time.
   marks() {
     const found = [];
-    for (let i = 0; i < this.count; i++) if (this.outcomes[i] !== "completed" && this.columns.replica[i] < 0) found.push(i);
+    for (let i = 0; i < this.count; i++) if (REFUSED.has(this.outcomes[i])) found.push(i);
     found.sort((a, b) => this.arrival[a] - this.arrival[b]);
     return { indexes: found, times: Float64Array.from(found, (i) => this.arrival[i]) };
   }
