@@ -16,6 +16,7 @@ COMPILED = [
     "sim/engine/replica.py",
     "sim/engine/timeline.py",
     "sim/cluster/cluster.py",
+    "sim/cluster/pool.py",
     "sim/latency/_base.py",
     "sim/latency/kernels.py",
     "sim/latency/step_time.py",

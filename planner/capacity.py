@@ -169,7 +169,7 @@ def _limit(plan: Plan, broken: Probe | None) -> str:
 def fewest_replicas(prober: Prober, rate_rps: float) -> tuple[int | None, tuple[tuple[int, Probe], ...]]:
     """The fewest replicas of the plan that hold at `rate_rps`, None if none up to `MOST_REPLICAS` do, and the probes.
 
-    One replica fewer was simulated in full too, or is ruled out by its bounds.
+    A prefill pool stays as it is. One replica fewer was simulated in full too, or is ruled out by its bounds.
     """
     probes: list[tuple[int, Probe]] = []
 

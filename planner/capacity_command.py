@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.capacity import TOLERANCE, Capacity, Prober, fewest_replicas, max_rate
+from planner.parameters import gpu_count
 from planner.sweep import Sweep, sweep
 from sim.errors import InputError
 
@@ -46,7 +47,8 @@ def run_capacity(args: argparse.Namespace) -> int:
     rate = args.rate or prober.base_rps
     found = max_rate(prober)
     replicas, tried = fewest_replicas(prober, rate)
-    gpus = prober.plan.deployment["tensor_parallel_size"]
+    deployment = prober.plan.deployment
+    gpus = None if replicas is None else gpu_count(deployment | {"replicas": replicas})
     document = {
         "max_rate_rps": found.max_rate_rps,
         "broken_at_rps": found.broken_at_rps,
@@ -54,16 +56,19 @@ def run_capacity(args: argparse.Namespace) -> int:
         "limited_by": found.limited_by,
         "rate_rps": rate,
         "min_replicas": replicas,
-        "min_gpus": None if replicas is None else replicas * gpus,
+        "min_gpus": gpus,
         "simulations": len(found.probes) + len(tried),
         "probes": [{"rate_rps": p.rate_rps, "holds": p.holds, "cut_short": p.cut_short} for p in found.probes],
     }
     if not _write(args, document):
-        _print_capacity(found, replicas, gpus, rate, document["simulations"])
+        kind = "decode replica" if deployment["prefill_replicas"] else "replica"
+        _print_capacity(found, replicas, gpus, rate, document["simulations"], kind)
     return 0
 
 
-def _print_capacity(found: Capacity, replicas: int | None, gpus: int, rate: float, simulations: Any) -> None:
+def _print_capacity(
+    found: Capacity, replicas: int | None, gpus: int | None, rate: float, simulations: Any, kind: str
+) -> None:
     if found.max_rate_rps:
         at = f"; at {found.broken_at_rps:.4g} it does not hold" if found.broken_at_rps is not None else ""
         print(f"Carries {found.max_rate_rps:.4g} requests/s within its SLO{at}.")
@@ -71,10 +76,10 @@ def _print_capacity(found: Capacity, replicas: int | None, gpus: int, rate: floa
         print("Carries no rate within its SLO.")
     print(f"What gives way: {found.limited_by}.")
     if replicas is None:
-        print(f"No number of replicas carries {rate:.4g} requests/s.")
+        print(f"No number of {kind}s carries {rate:.4g} requests/s.")
     else:
         s = "" if replicas == 1 else "s"
-        print(f"For {rate:.4g} requests/s it takes {replicas} replica{s} ({replicas * gpus} GPUs), and no fewer.")
+        print(f"For {rate:.4g} requests/s it takes {replicas} {kind}{s} ({gpus} GPUs), and no fewer.")
     print(f"{simulations} simulations.")
 
 

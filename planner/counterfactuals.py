@@ -114,8 +114,10 @@ def _simulated(
 
 def counterfactuals(deployment: Deployment) -> list[Counterfactual]:
     """What may be asked of a deployment: what can be bought or set first, then what no one sells."""
+    pools = deployment.prefill_replicas > 0
     found = [
         Counterfactual("one more replica", "", True, _deployed(_more_replicas)),
+        *([Counterfactual("one more prefill replica", "", True, _deployed(_more_prefill))] if pools else []),
         Counterfactual("twice the tensor parallelism", "", True, _deployed(_wider)),
         Counterfactual("twice the seats", "seats (max_num_seqs)", True, _deployed(_more_seats)),
         Counterfactual("twice the token budget", "the token budget of a step", True, _deployed(_more_tokens)),
@@ -123,6 +125,11 @@ def counterfactuals(deployment: Deployment) -> list[Counterfactual]:
     if deployment.replicas > 1:
         found.append(Counterfactual("a router that sees all", "the router", False, _deployed(_seeing_router)))
     found += [
+        *(
+            [Counterfactual("a KV transfer at once", "the KV transfer", False, _deployed(_no_transfer))]
+            if pools
+            else []
+        ),
         Counterfactual("twice the KV cache", "KV blocks", False, _deployed(_more_blocks)),
         Counterfactual("weights read twice as fast", "reading weights", False, _kernels(_faster_weights)),
         Counterfactual("KV cache read twice as fast", "reading the KV cache", False, _kernels(_faster_cache)),
@@ -146,6 +153,14 @@ def _deployed(change: Callable[[Deployment], Deployment]) -> Change:
 
 def _more_replicas(deployment: Deployment) -> Deployment:
     return replace(deployment, replicas=deployment.replicas + 1)
+
+
+def _more_prefill(deployment: Deployment) -> Deployment:
+    return replace(deployment, prefill_replicas=deployment.prefill_replicas + 1)
+
+
+def _no_transfer(deployment: Deployment) -> Deployment:
+    return replace(deployment, kv_transfer_gb_per_s=1e9, kv_transfer_latency_ms=0.0)
 
 
 def _wider(deployment: Deployment) -> Deployment:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from planner.goals import metric_values, request_slo
-from planner.parameters import Parameters, to_deployment
+from planner.parameters import Parameters, gpu_count, to_deployment
 from planner.plan import Plan, anchored, make_workload
 from sim.catalog import GPUSpec, ModelSpec, check_tensor_parallel, load_gpu, load_model
 from sim.errors import InputError
@@ -71,7 +71,7 @@ class Evaluator:
 
     def static_metrics(self, parameters: Mapping[str, Any]) -> dict[str, float]:
         """The metrics that follow from a deployment's parameters alone."""
-        gpus = parameters["tensor_parallel_size"] * parameters["replicas"]
+        gpus = gpu_count(parameters)
         price = self.gpus[parameters["gpu"]].price_usd_per_hour
         return {"gpus": float(gpus), "cost_per_hour": gpus * price}
 
@@ -204,9 +204,10 @@ def _named(space: Space, name: str) -> tuple[Any, ...]:
 def _check_listed_tensor_parallel(space: Space, model: ModelSpec) -> None:
     """A size that the user wrote out and that cannot be is a mistake; one that a range runs over is just skipped."""
     for variable in space.variables:
-        if variable.name == "tensor_parallel_size" and (variable.listed or len(variable.options) == 1):
+        if variable.name.endswith("tensor_parallel_size") and (variable.listed or len(variable.options) == 1):
             for size in variable.options:
-                check_tensor_parallel(model, size, "space.tensor_parallel_size")
+                if size is not None:
+                    check_tensor_parallel(model, size, f"space.{variable.name}")
 
 
 def priced_gpus(names: tuple[str, ...], prices: Mapping[str, float]) -> dict[str, GPUSpec]:

@@ -14,10 +14,10 @@ from planner.documents import check_keys, check_number, describe, nearest
 from sim.catalog import GPUSpec, ModelSpec, load_gpu
 from sim.catalog.model import KV_DTYPE_BYTES
 from sim.checks import check_engine_version
-from sim.deployment import Deployment, PolicySpec
+from sim.deployment import PREFILL_SETTINGS, Deployment, PolicySpec
 from sim.errors import InputError
 
-POLICIES = ("scheduling", "preemption", "routing", "admission", "flow_control")
+POLICIES = ("scheduling", "preemption", "routing", "admission", "flow_control", "disaggregation", "prefill_routing")
 GATEWAYS = ("none", "llm-d")
 
 # Policies that never look at a replica's state, so that how stale a snapshot is cannot matter to them.
@@ -25,7 +25,18 @@ _BLIND = {
     "routing": ("round-robin", "random"),
     "admission": ("always-admit", "token-bucket"),
     "flow_control": ("none",),
+    "disaggregation": ("always", "prefix-based"),
+    "prefill_routing": ("round-robin", "random"),
 }
+
+# Parameters that say nothing unless there is a prefill pool.
+OF_DISAGGREGATION = (
+    *(f"prefill_{name}" for name in PREFILL_SETTINGS),
+    "disaggregation",
+    "prefill_routing",
+    "kv_transfer_gb_per_s",
+    "kv_transfer_latency_ms",
+)
 
 Parameters = dict[str, Any]
 
@@ -129,6 +140,14 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "flow_control": partial(_policy, kind="flow_control"),
     "gateway": partial(_one_of, allowed=GATEWAYS),
     "snapshot_interval_ms": partial(_real, minimum=0),
+    "prefill_replicas": partial(_whole, minimum=0, maximum=100_000),
+    "prefill_tensor_parallel_size": partial(_whole, minimum=1, maximum=1024, optional=True),
+    "prefill_max_num_seqs": partial(_whole, minimum=1, optional=True),
+    "prefill_max_num_batched_tokens": partial(_whole, minimum=1, optional=True),
+    "disaggregation": partial(_policy, kind="disaggregation"),
+    "prefill_routing": partial(_policy, kind="prefill_routing"),
+    "kv_transfer_gb_per_s": partial(_real, above=0),
+    "kv_transfer_latency_ms": partial(_real, minimum=0),
 }
 PARAMETERS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name != "model")
 
@@ -169,11 +188,41 @@ def canonical(parameters: Mapping[str, Any]) -> Parameters:
     same = dict(parameters)
     if same["replicas"] == 1:
         same["routing"] = DEFAULTS["routing"]
-    if all(policy_name(same[kind]) in blind for kind, blind in _BLIND.items()):
+    if same["prefill_replicas"] == 0:
+        same |= {name: DEFAULTS[name] for name in OF_DISAGGREGATION}
+    for name in PREFILL_SETTINGS:
+        if same[f"prefill_{name}"] == same[name]:
+            same[f"prefill_{name}"] = None
+    if same["prefill_replicas"] < 2:
+        same["prefill_routing"] = DEFAULTS["prefill_routing"]
+    if all(policy_name(same[kind]) in _BLIND[kind] for kind in _deciding(same)):
         same["snapshot_interval_ms"] = DEFAULTS["snapshot_interval_ms"]
-    if same["long_prefill_token_threshold"] >= same["max_num_batched_tokens"]:
+    budget = max(same["max_num_batched_tokens"], same["prefill_max_num_batched_tokens"] or 0)
+    if same["long_prefill_token_threshold"] >= budget:
         same["long_prefill_token_threshold"] = 0  # a chunk is never longer than the step's token budget
     return same
+
+
+def _deciding(parameters: Mapping[str, Any]) -> list[str]:
+    """The policies of the gateway that have something to decide."""
+    pools = {"disaggregation": 1, "prefill_routing": 2}  # replicas that it takes
+    return [kind for kind in _BLIND if parameters["prefill_replicas"] >= pools.get(kind, 0)]
+
+
+def prefill_parameters(parameters: Mapping[str, Any]) -> Parameters:
+    """The prefill pool as a deployment of its own, as `Deployment.prefill_pool` says; there is one."""
+    own = {name: parameters[f"prefill_{name}"] for name in PREFILL_SETTINGS}
+    pool = dict(parameters) | {name: value for name, value in own.items() if value is not None}
+    pool |= {"replicas": parameters["prefill_replicas"], "routing": parameters["prefill_routing"]}
+    none = {name: DEFAULTS[name] for name in OF_DISAGGREGATION}
+    return pool | none | {"prefill_replicas": 0, "num_gpu_blocks_override": None}
+
+
+def gpu_count(parameters: Mapping[str, Any]) -> int:
+    """GPUs of a deployment, those of its prefill pool included."""
+    size = int(parameters.get("tensor_parallel_size", 1))
+    prefill = int(parameters.get("prefill_replicas") or 0) * int(parameters.get("prefill_tensor_parallel_size") or size)
+    return size * int(parameters.get("replicas", 1)) + prefill
 
 
 def content_id(*parts: Any) -> str:

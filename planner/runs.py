@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.parameters import policy_name
+from planner.report.names import pools
 from planner.search.pruning import Cost, dominates
 from planner.store import MANIFEST, Run, load_run, read_manifest
 from sim.errors import InputError
@@ -91,8 +92,7 @@ def _key(parameters: Mapping[str, Any]) -> str:
 
 def _label(evaluation: Mapping[str, Any]) -> str:
     p = evaluation["parameters"]
-    size = f"{p['replicas']} x TP{p['tensor_parallel_size']} {p['gpu']}"
-    return f"{size}, {p['max_num_seqs']} seats, {policy_name(p['routing'])} ({evaluation['id']})"
+    return f"{pools(p)} {p['gpu']}, {p['max_num_seqs']} seats, {policy_name(p['routing'])} ({evaluation['id']})"
 
 
 def _costs(run: Run, evaluation: Mapping[str, Any]) -> Cost:

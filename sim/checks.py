@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sim.catalog.model import KV_DTYPE_BYTES, check_tensor_parallel
 from sim.catalog.names import nearest
 from sim.catalog.weights import format_of_method
-from sim.deployment import Deployment
+from sim.deployment import PREFILL_SETTINGS, Deployment
 from sim.errors import InputError
 
 BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)  # vLLM, CacheConfig.block_size
@@ -18,6 +20,27 @@ _EXPANDED_ON_NVIDIA = ("fp8", "nvfp4")
 
 def check_deployment(deployment: Deployment) -> None:
     """`InputError` with the field's path for the first setting of `deployment` that vLLM would refuse."""
+    _check_pool(deployment)
+    if deployment.prefill_replicas < 0:
+        raise InputError("deployment.prefill_replicas", f"must be at least 0, got {deployment.prefill_replicas}")
+    prefill = deployment.prefill_pool()
+    if prefill is not None:
+        with of_prefill_pool():
+            _check_pool(prefill)
+
+
+@contextmanager
+def of_prefill_pool() -> Iterator[None]:
+    """In here a deployment is a prefill pool: what is wrong with it is so in the parameters that describe the pool."""
+    try:
+        yield
+    except InputError as error:
+        head, dot, name = error.field.rpartition(".")
+        own = f"{head}{dot}prefill_{name}" if name in PREFILL_SETTINGS else error.field
+        raise type(error)(own, f"{error.problem} (the prefill pool)") from None
+
+
+def _check_pool(deployment: Deployment) -> None:
     _check_sizes(deployment)
     check_engine_version(deployment.engine_version, "deployment.engine_version")
     check_tensor_parallel(deployment.model, deployment.tensor_parallel_size)

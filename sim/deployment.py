@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from sim.catalog import GPUSpec, ModelSpec
+
+# What a prefill pool may have of its own, as ``prefill_`` and the name.
+PREFILL_SETTINGS = ("tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,35 @@ class Deployment:
     flow_control: PolicySpec = PolicySpec("none")
     gateway: str = "none"  # none | llm-d
     snapshot_interval_ms: float = 50.0  # 0: live
+    prefill_replicas: int = 0  # engines that only prefill; 0: no disaggregation, else `replicas` are the decode pool
+    prefill_tensor_parallel_size: int | None = None  # None, here and below: as in the decode pool
+    prefill_max_num_seqs: int | None = None
+    prefill_max_num_batched_tokens: int | None = None
+    disaggregation: PolicySpec = PolicySpec("always")  # whose prompt goes to the prefill pool
+    prefill_routing: PolicySpec = PolicySpec("least-loaded")
+    kv_transfer_gb_per_s: float = 25.0  # into each replica of the decode pool
+    kv_transfer_latency_ms: float = 0.05  # before the first byte of each transfer
 
     @property
     def gpus(self) -> int:
         """GPUs of the whole deployment."""
-        return self.tensor_parallel_size * self.replicas
+        prefill = self.prefill_pool()
+        return self.tensor_parallel_size * self.replicas + (prefill.gpus if prefill is not None else 0)
+
+    def prefill_pool(self) -> Deployment | None:
+        """The prefill pool as a deployment of its own, None if there is none.
+
+        An override of the number of KV blocks is the decode pool's: the prefill pool's memory decides for itself.
+        """
+        if self.prefill_replicas == 0:
+            return None
+        own = {name: getattr(self, f"prefill_{name}") for name in PREFILL_SETTINGS}
+        return replace(
+            self,
+            **{name: value for name, value in own.items() if value is not None},
+            replicas=self.prefill_replicas,
+            routing=self.prefill_routing,
+            num_gpu_blocks_override=None,
+            prefill_replicas=0,
+            **{f"prefill_{name}": None for name in PREFILL_SETTINGS},
+        )

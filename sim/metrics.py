@@ -42,6 +42,12 @@ _SCALARS = {
     "kv_utilization_mean": "min",
     "seats_mean_utilization": "min",
     "replica_utilization_mean": "min",
+    "disaggregated_share": "max",
+    "prefill_kv_capacity_tokens": "max",
+    "prefill_utilization_mean": "min",
+    "kv_transfer_mean_ms": "min",
+    "kv_transferred_gb": "min",
+    "kv_link_utilization_mean": "min",
 }
 
 

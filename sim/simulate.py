@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.checks import check_deployment
-from sim.cluster.cluster import Cluster, policy_random
+from sim.checks import check_deployment, of_prefill_pool
+from sim.cluster.cluster import Cluster, Prefill, policy_random
 from sim.cluster.registry import make_policy
 from sim.deployment import Deployment
 from sim.engine.blocks import ContentPaths
@@ -43,6 +43,7 @@ from sim.metrics import (
     jain_index,
     saturation,
 )
+from sim.prefill_pool import PrefillPool, make_links, prefill_table, reject_with
 from sim.workload import Workload
 
 
@@ -71,38 +72,70 @@ def simulate(
     capacity = kv_capacity(deployment)
     coefficients = coefficients or load_coefficients()
     overhead = build_overhead(deployment, coefficients)
-    if step_time is None:
-        step_time = build_step_time(deployment, coefficients)
     table = RequestTable(workload)
     table.reject_longer(capacity.max_model_len, capacity.num_blocks * deployment.block_size)
-    replicas = _replicas(deployment, capacity, table, step_time, SampledReplica if sampled else Replica)
-    routing = make_policy("routing", deployment.routing, "deployment.routing")
-    routing.random = policy_random(seed, "routing")
-    admission = make_policy("admission", deployment.admission, "deployment.admission")
-    admission.random = policy_random(seed, "admission")
-    flow_control = make_policy("flow_control", deployment.flow_control, "deployment.flow_control")
-    flow_control.random = policy_random(seed, "flow_control")
+    kind = SampledReplica if sampled else Replica
+    prefill = _prefill_pool(deployment, workload, coefficients, step_time, kind)
+    if prefill is not None:
+        reject_with(table, prefill.table)
+    if step_time is None:
+        step_time = build_step_time(deployment, coefficients)
+    replicas = _replicas(deployment, capacity, table, step_time, kind)
     cluster = Cluster(
         table,
         replicas,
         overhead,
-        routing,
-        admission,
+        _gateway_policy("routing", deployment, seed),
+        _gateway_policy("admission", deployment, seed),
         round(deployment.snapshot_interval_ms * PS_PER_MS),
         deployment.block_size,
-        flow_control,
+        _gateway_policy("flow_control", deployment, seed),
+        None if prefill is None else _with_deciders(prefill, deployment, seed),
     )
     collecting = gc.isenabled()
     gc.disable()  # nothing that a run makes needs the cycle collector, and it costs a fifth of the time
     try:
         cluster.run(workload)
-        for replica in replicas:
+        for replica in [*replicas, *(prefill.replicas if prefill is not None else ())]:
             replica.close(workload.time_limit_ps)
     finally:
         if collecting:
             gc.enable()
     _check_ended(table, workload)
-    return Result(deployment, workload, capacity, overhead, table, replicas, dict(request_slo or {}))
+    return Result(deployment, workload, capacity, overhead, table, replicas, dict(request_slo or {}), prefill)
+
+
+def _gateway_policy(kind: str, deployment: Deployment, seed: int) -> Any:
+    """A policy of the gateway, with a random stream of its own."""
+    policy = make_policy(kind, getattr(deployment, kind), f"deployment.{kind}")
+    policy.random = policy_random(seed, kind)
+    return policy
+
+
+def _prefill_pool(
+    deployment: Deployment,
+    workload: Workload,
+    coefficients: Coefficients,
+    step_time: StepTime | None,
+    kind: type[Replica],
+) -> PrefillPool | None:
+    """The prefill pool of `deployment`, if it has one."""
+    own = deployment.prefill_pool()
+    if own is None:
+        return None
+    with of_prefill_pool():
+        capacity = kv_capacity(own)
+    table = prefill_table(workload, capacity.max_model_len, capacity.num_blocks * own.block_size)
+    if step_time is None:
+        step_time = build_step_time(own, coefficients)
+    replicas = _replicas(own, capacity, table, step_time, kind)
+    return PrefillPool(own, capacity, table, replicas, make_links(deployment))
+
+
+def _with_deciders(prefill: PrefillPool, deployment: Deployment, seed: int) -> Prefill:
+    """A prefill pool as the cluster takes it."""
+    decider, routing = (_gateway_policy(kind, deployment, seed) for kind in ("disaggregation", "prefill_routing"))
+    return Prefill(prefill.table, prefill.replicas, prefill.links, decider, routing)
 
 
 def _check_settings(deployment: Deployment) -> None:
@@ -112,6 +145,11 @@ def _check_settings(deployment: Deployment) -> None:
         raise InputError("deployment.snapshot_interval_ms", f"must be a finite number of at least 0, got {interval:g}")
     if threshold < 0:
         raise InputError("deployment.long_prefill_token_threshold", f"must be at least 0, got {threshold}")
+    speed, latency = deployment.kv_transfer_gb_per_s, deployment.kv_transfer_latency_ms
+    if not math.isfinite(speed) or speed <= 0:
+        raise InputError("deployment.kv_transfer_gb_per_s", f"must be a finite number above 0, got {speed:g}")
+    if not math.isfinite(latency) or latency < 0:
+        raise InputError("deployment.kv_transfer_latency_ms", f"must be a finite number of at least 0, got {latency:g}")
 
 
 def _check_ended(table: RequestTable, workload: Workload) -> None:
@@ -160,6 +198,7 @@ class Result:
         table: RequestTable,
         replicas: list[Replica],
         request_slo: dict[str, float],
+        prefill: PrefillPool | None = None,
     ) -> None:
         self.deployment = deployment
         self.workload = workload
@@ -167,6 +206,7 @@ class Result:
         self.overhead = overhead
         self.table = table
         self.replicas = replicas
+        self.prefill = prefill  # None: without disaggregation
         self._request_slo = request_slo
 
     @cached_property
@@ -190,17 +230,25 @@ class Result:
         tpot = np.where(output > 1, (e2e - ttft) / np.maximum(output - 1, 1), np.nan)
         zeros = np.zeros(len(table), dtype=np.int64)
         waited = np.where(served & np.isnan(ttft), limit - arrival, ttft) if limit < np.inf else ttft
+        queued = _floats(table.scheduled_ps) - arrival
+        cached, preemptions = (np.frombuffer(c, dtype=np.int32) for c in (table.cached_tokens, table.preemptions))
+        if self.prefill is not None:
+            elsewhere, first = self.prefill.disaggregated, self.prefill.table
+            waited = _floats(first.scheduled_ps) - arrival + self.prefill.waited_ps(table)
+            queued = np.where(elsewhere, waited, queued)
+            cached = np.where(elsewhere, np.frombuffer(first.cached_tokens, dtype=np.int32), cached)
+            preemptions = preemptions + np.frombuffer(first.preemptions, dtype=np.int32)
         return Records(
             arrival_ms=arrival / PS_PER_MS,
-            queue_ms=(_floats(table.scheduled_ps) - arrival - self._before_queue_ps()) / PS_PER_MS,
+            queue_ms=(queued - self._before_queue_ps()) / PS_PER_MS,
             ttft_ms=ttft / PS_PER_MS,
             ttft_floor_ms=waited / PS_PER_MS,
             tpot_ms=tpot / PS_PER_MS,
             e2e_ms=e2e / PS_PER_MS,
             prompt_tokens=self.workload.prompt_tokens,
             output_tokens=output,
-            cached_tokens=np.frombuffer(table.cached_tokens, dtype=np.int32).astype(np.int64),
-            preemptions=np.frombuffer(table.preemptions, dtype=np.int32).astype(np.int64),
+            cached_tokens=cached.astype(np.int64),
+            preemptions=preemptions.astype(np.int64),
             replica=np.frombuffer(table.replica, dtype=np.int32).astype(np.int64),
             slo_class=self.workload.slo_class if self.workload.slo_class is not None else zeros,
             stage=self.workload.stage if self.workload.stage is not None else zeros,
@@ -248,7 +296,7 @@ class Result:
             for key, count in replica.stats.inter_token_bins().items():
                 bins[key] = bins.get(key, 0) + count
         stats = [replica.stats for replica in self.replicas]
-        looked_up = sum(s.looked_up_tokens for s in stats)
+        hits, looked_up = (sum(getattr(s, name) for s in stats) for name in ("hit_tokens", "looked_up_tokens"))
         served_ps = duration_s * PS_PER_S * len(stats)
         share = 1 / served_ps if served_ps else 0.0
         return summary | {
@@ -258,7 +306,7 @@ class Result:
             "cost_per_hour": cost,
             "cost_per_million_output_tokens": cost / tokens_per_hour * 1e6 if tokens_per_hour else None,
             "preemptions": sum(s.preemptions for s in stats),
-            "prefix_hit_rate": sum(s.hit_tokens for s in stats) / looked_up if looked_up else 0.0,
+            "prefix_hit_rate": hits / looked_up if looked_up else 0.0,
             "kv_capacity_tokens": self.capacity.tokens,
             "max_model_len": self.capacity.max_model_len,
             "kv_utilization_mean": min(1.0, math.fsum(s.block_area for s in stats) * share / self.capacity.num_blocks),
@@ -269,7 +317,24 @@ class Result:
             "classes": self._classes(),
             "tenants": self._tenants(),
             "stages": self._stages(),
-            "replicas": [self._replica_summary(index) for index in range(len(stats))],
+            "replicas": [self._replica_summary(replica, self.table, i) for i, replica in enumerate(self.replicas)],
+            **self._of_prefill_pool(hits, looked_up, sum(s.preemptions for s in stats)),
+        }
+
+    def _of_prefill_pool(self, hits: int, looked_up: int, preemptions: int) -> dict[str, Any]:
+        """What a prefill pool adds and changes in a summary of the decode pool, with those counts."""
+        prefill = self.prefill
+        if prefill is None:
+            return {}
+        twice, found = prefill.decode_lookups(self.table)
+        stats = [replica.stats for replica in prefill.replicas]
+        hits += sum(s.hit_tokens for s in stats) - found
+        looked_up += sum(s.looked_up_tokens for s in stats) - twice
+        replicas = [self._replica_summary(replica, prefill.table, i) for i, replica in enumerate(prefill.replicas)]
+        return prefill.summary(self.records.offered, self.duration_s) | {
+            "preemptions": preemptions + sum(s.preemptions for s in stats),
+            "prefix_hit_rate": hits / looked_up if looked_up else 0.0,
+            "prefill_replicas": replicas,
         }
 
     def _classes(self) -> dict[str, Any]:
@@ -302,12 +367,18 @@ class Result:
             stages.append({"duration_s": seconds} | own)
         return stages
 
-    def _replica_summary(self, index: int) -> dict[str, Any]:
-        stats, records = self.replicas[index].stats, self.records
+    def _replica_summary(self, replica: Replica, table: RequestTable, number: int) -> dict[str, Any]:
+        """What replica `number` of those that write to `table` did."""
+        stats, limit = replica.stats, self.workload.time_limit_ps or NEVER
+        if table is self.table:
+            done = self.records.completed
+        else:
+            finish = np.frombuffer(table.finish_ps, dtype=np.int64)
+            done = (finish >= 0) & (finish <= limit)
         duration_ps = self.duration_s * PS_PER_S
         return {
             "requests": stats.requests,
-            "completed": int((records.completed & (records.replica == index)).sum()),
+            "completed": int((done & (np.frombuffer(table.replica, dtype=np.int32) == number)).sum()),
             "utilization": min(1.0, stats.busy_ps / duration_ps) if duration_ps else 0.0,
             "peak_queue": stats.peak_waiting,
             "prefix_hit_rate": stats.hit_tokens / stats.looked_up_tokens if stats.looked_up_tokens else 0.0,
@@ -350,6 +421,8 @@ class Result:
             "replica": records.replica,
             "stage": records.stage,
         }
+        if self.prefill is not None:
+            counts["prefill_replica"] = np.frombuffer(self.prefill.table.replica, dtype=np.int32).astype(np.int64)
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["request", "outcome", "slo_class", *counts, *columns])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from planner.parameters import policy_name
+from planner.parameters import policy_name, prefill_parameters
 from sim.catalog import load_gpu
 from sim.errors import InputError
 from sim.text_files import expanded, is_there
@@ -80,6 +80,18 @@ class SimulatedPlan:
     def gpus_per_node(self) -> int:
         """GPUs of one machine."""
         return load_gpu(self.deployment["gpu"]).max_gpus_per_node
+
+    @property
+    def prefill_pool(self) -> SimulatedPlan | None:
+        """The plan's prefill pool, as if it were all of it; None if it has none."""
+        if not self.deployment["prefill_replicas"]:
+            return None
+        return replace(self, plan=replace(self.plan, deployment=prefill_parameters(self.deployment)))
+
+    def must_be_one_pool(self, target: str) -> None:
+        """Raises InputError if the plan has a prefill pool, between which and the decode pool something must route."""
+        if self.deployment["prefill_replicas"]:
+            raise self.refuse("prefill_replicas", f"{target} routes between no pools; the target llm-d does")
 
     def policy(self, kind: str) -> str:
         """The name of the plan's policy of that kind (scheduling, preemption, routing, admission)."""

@@ -85,6 +85,7 @@ def inference_service(plan: SimulatedPlan) -> dict[str, Any]:
 
 
 def _check_policies(plan: SimulatedPlan) -> None:
+    plan.must_be_one_pool("an InferenceService")
     admission, routing = plan.policy("admission"), plan.policy("routing")
     if admission != "always-admit":
         raise plan.refuse("admission", f"{admission} has no counterpart in KServe, which admits every request")

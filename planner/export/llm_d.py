@@ -10,9 +10,19 @@ from typing import Any
 import yaml
 
 from planner.export._base import Exporter, SimulatedPlan
+from planner.export.llm_d_pools import (
+    DECIDERS,
+    KV_PORTS,
+    KV_TRANSFER,
+    SIDE_CHANNEL,
+    of_profile,
+    read_decider,
+    two_profiles,
+)
 from planner.export.vllm import readme
 from planner.export.vllm_bench import bench_for, bench_script
 from planner.export.vllm_serve import flags, parse_serve_command
+from sim.deployment import PREFILL_SETTINGS
 from sim.workload import SLO_CLASS_PRIORITY
 
 EPP_FILE, VALUES_FILE, OBJECTIVES_FILE = "epp-config.yaml", "modelservice-values.yaml", "objectives.yaml"
@@ -75,12 +85,16 @@ def endpoint_picker_config(plan: SimulatedPlan) -> dict[str, Any]:
     """The router's configuration. Raises InputError where llm-d has no such policy."""
     if plan.policy("flow_control") != "none":
         raise plan.refuse("flow_control", "is not exported; simulated flow control is for comparing policies")
-    plugins, profile = _routing(plan)
+    plugins, profile = _routing(plan, "routing")
+    profiles = {"default": profile}
+    pool = plan.prefill_pool
+    if pool is not None:
+        plugins, profiles = two_profiles(_decider(plan), (plugins, profile), _routing(pool, "prefill_routing"))
     config: dict[str, Any] = {
         "apiVersion": "llm-d.ai/v1alpha1",
         "kind": "EndpointPickerConfig",
         "plugins": plugins,
-        "schedulingProfiles": [{"name": "default", "plugins": profile}],
+        "schedulingProfiles": [{"name": name, "plugins": used} for name, used in profiles.items()],
     }
     admission = plan.policy("admission")
     if admission == "probabilistic":
@@ -96,14 +110,25 @@ def endpoint_picker_config(plan: SimulatedPlan) -> dict[str, Any]:
     return config
 
 
-def _routing(plan: SimulatedPlan) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Plugins, and their use in the scheduling profile."""
+def _decider(plan: SimulatedPlan) -> dict[str, Any]:
+    """The plugin that decides whether a prompt is prefilled in the prefill pool."""
+    decider, given = plan.policy("disaggregation"), plan.policy_parameters("disaggregation")
+    if decider not in DECIDERS:
+        raise plan.refuse("disaggregation", f"{decider} has no counterpart in llm-d")
+    if "prefix_index" in given:
+        raise plan.refuse("disaggregation.prefix_index", "is not exported; the approximate one is")
+    parameters = {_camel(name): int(value) for name, value in given.items()}
+    return {"type": DECIDERS[decider]} | ({"parameters": parameters} if parameters else {})
+
+
+def _routing(plan: SimulatedPlan, kind: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Plugins, and their use in the scheduling profile, of the plan's one pool; `kind` is the parameter's name."""
     routing = plan.policy("routing")
     one = int(plan.deployment["replicas"]) == 1
     if routing == "weighted":
         if plan.deployment["snapshot_interval_ms"] == 0 and not one:
             raise plan.refuse("snapshot_interval_ms", "0 (a live view) exists in the simulator only; llm-d scrapes")
-        used = _scorers(plan)
+        used = _scorers(plan, kind)
         needed = {producer for scorer in used for producer in _PRODUCERS.get(scorer, ())}
         plugins = [{"type": producer} for producer in sorted(needed)]
         for scorer, (_, parameters) in used.items():
@@ -117,22 +142,22 @@ def _routing(plan: SimulatedPlan) -> tuple[list[dict[str, Any]], list[dict[str, 
     elif routing == "random" or one:
         plugins, profile, picker = [], [], "random-picker"
     else:
-        raise plan.refuse("routing", f"{routing} has no counterpart in llm-d")
+        raise plan.refuse(kind, f"{routing} has no counterpart in llm-d")
     return [*plugins, {"type": picker}], [*profile, {"pluginRef": picker}]
 
 
-def _scorers(plan: SimulatedPlan) -> dict[str, tuple[float, dict[str, Any]]]:
+def _scorers(plan: SimulatedPlan, kind: str) -> dict[str, tuple[float, dict[str, Any]]]:
     """Scorer -> (weight, parameters) of routing policy `weighted`, in llm-d's words."""
     given = plan.policy_parameters("routing")
     for name in given:
         if name not in (*_SCORERS, "scorers", "picker"):
-            raise plan.refuse(f"routing.{name}", "is not exported; weights, scorers and the picker are")
+            raise plan.refuse(f"{kind}.{name}", "is not exported; weights, scorers and the picker are")
     used: dict[str, tuple[float, dict[str, Any]]] = {}
     for name, (scorer, default) in _SCORERS.items():
         used[scorer] = (float(given.get(name, default)), {})
     for scorer, value in given.get("scorers", {}).items():
         if scorer not in (*used, *_OTHER_SCORERS):
-            raise plan.refuse(f"routing.scorers.{scorer}", "has no counterpart in llm-d without experimental plugins")
+            raise plan.refuse(f"{kind}.scorers.{scorer}", "has no counterpart in llm-d without experimental plugins")
         parameters = {"weight": value} if not isinstance(value, Mapping) else dict(value)
         weight = float(parameters.pop("weight", used.get(scorer, (1.0,))[0]))
         used[scorer] = (weight, {_camel(key): item for key, item in parameters.items()})
@@ -161,23 +186,32 @@ def _admitter_parameters(plan: SimulatedPlan) -> dict[str, Any]:
 
 def model_service_values(plan: SimulatedPlan) -> dict[str, Any]:
     """Values of the llm-d model-service chart: replicas, GPUs a replica, image, and vLLM's arguments."""
+    pool = plan.prefill_pool
+    routing = {"routing": {"proxy": {"connector": "nixlv2", "secure": False}}} if pool is not None else {}
+    return {
+        "modelArtifacts": {"uri": f"hf://{plan.served_model}", "name": plan.served_model},
+        **routing,
+        "decode": _pool_values(plan, moves_kv=pool is not None),
+        "prefill": {"create": False} if pool is None else _pool_values(pool, moves_kv=True),
+    }
+
+
+def _pool_values(plan: SimulatedPlan, moves_kv: bool) -> dict[str, Any]:
+    """Values of the engines of one pool."""
     arguments = [word for row in flags(plan) if row[0] != "--tensor-parallel-size" for word in row]
     deployment = plan.deployment
     container = {
         "name": "vllm",
         "image": f"vllm/vllm-openai:v{deployment['engine_version']}",
         "modelCommand": "vllmServe",
-        "args": arguments,
+        "args": [*arguments, *KV_TRANSFER] if moves_kv else arguments,
+        **({"env": SIDE_CHANNEL, "ports": KV_PORTS} if moves_kv else {}),
     }
     return {
-        "modelArtifacts": {"uri": f"hf://{plan.served_model}", "name": plan.served_model},
-        "decode": {
-            "create": True,
-            "replicas": int(deployment["replicas"]),
-            "parallelism": {"tensor": int(deployment["tensor_parallel_size"])},
-            "containers": [container],
-        },
-        "prefill": {"create": False},
+        "create": True,
+        "replicas": int(deployment["replicas"]),
+        "parallelism": {"tensor": int(deployment["tensor_parallel_size"])},
+        "containers": [container],
     }
 
 
@@ -219,21 +253,31 @@ def parse_llm_d(files: Mapping[str, str]) -> dict[str, Any]:
     A policy is a dict of `name` and all its parameters. One replica's routing reads back as `random`: it is no choice.
     """
     values = yaml.safe_load(files[VALUES_FILE])
-    decode = values["decode"]
-    (container,) = decode["containers"]
-    command = " ".join(["vllm serve", values["modelArtifacts"]["name"], *container["args"]])
-    found = parse_serve_command(command)
-    found |= {
-        "tensor_parallel_size": decode["parallelism"]["tensor"],
-        "replicas": decode["replicas"],
+    config = yaml.safe_load(files[EPP_FILE])
+    found = _read_pool(values, "decode")
+    if values["prefill"]["create"]:
+        pool = _read_pool(values, "prefill")
+        found |= {f"prefill_{name}": pool[name] for name in ("replicas", *PREFILL_SETTINGS)}
+        found |= {"disaggregation": read_decider(config), "prefill_routing": _read_routing(config, "prefill")}
+    admission = _read_admission(config, OBJECTIVES_FILE in files)
+    return {**found, "routing": _read_routing(config, "decode"), "admission": admission}
+
+
+def _read_pool(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The engine's parameters and the number of replicas of pool `name`."""
+    pool = values[name]
+    (container,) = pool["containers"]
+    arguments = [word for word in container["args"] if word not in KV_TRANSFER]
+    return parse_serve_command(" ".join(["vllm serve", values["modelArtifacts"]["name"], *arguments])) | {
+        "tensor_parallel_size": pool["parallelism"]["tensor"],
+        "replicas": pool["replicas"],
         "engine_version": container["image"].rpartition(":v")[2],
     }
-    config = yaml.safe_load(files[EPP_FILE])
-    return {**found, "routing": _read_routing(config), "admission": _read_admission(config, OBJECTIVES_FILE in files)}
 
 
-def _read_routing(config: Mapping[str, Any]) -> dict[str, Any]:
-    (profile,) = config["schedulingProfiles"]
+def _read_routing(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The routing policy of pool `name`, or of the only one."""
+    config, profile = of_profile(config, name)
     used = {entry["pluginRef"]: entry.get("weight") for entry in profile["plugins"]}
     if "random-picker" in used:
         return {"name": "random"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from planner.export._base import Exporter, SimulatedPlan
 from planner.export.nginx import METHODS, nginx_config
@@ -60,6 +61,7 @@ def with_servers(plan: SimulatedPlan, own: Mapping[str, str], steps: Sequence[st
 
 def router(plan: SimulatedPlan) -> str:
     """What stands before the replicas: "" | "nginx" | "llm-d". Raises InputError where nothing routes like that."""
+    plan.must_be_one_pool("plain vLLM")
     admission, routing = plan.policy("admission"), plan.policy("routing")
     if admission != "always-admit":
         hint = "; the target llm-d has it" if admission == "probabilistic" else ""
@@ -111,8 +113,8 @@ def readme(plan: SimulatedPlan, steps: Sequence[str], files: Mapping[str, str]) 
         [
             f"# Plan {plan.id} of {plan.run_name}",
             "",
-            f"{plan.served_model} on {deployment['gpu']}, {_replicas(deployment['replicas'])} of "
-            f"TP={deployment['tensor_parallel_size']}, vLLM {deployment['engine_version']}.",
+            f"{plan.served_model} on {deployment['gpu']}, {_replicas(deployment)}, "
+            f"vLLM {deployment['engine_version']}.",
             "",
             *(f"{number}. {step}" for number, step in enumerate(steps, start=1)),
             "",
@@ -127,5 +129,8 @@ def readme(plan: SimulatedPlan, steps: Sequence[str], files: Mapping[str, str]) 
     )
 
 
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
+def _replicas(deployment: Mapping[str, Any]) -> str:
+    if deployment["prefill_replicas"]:
+        return names.pools(deployment)
+    count = int(deployment["replicas"])
+    return f"{count} replica{'' if count == 1 else 's'} of TP={deployment['tensor_parallel_size']}"

@@ -48,6 +48,7 @@ def sweep_files(plans: Sequence[SimulatedPlan]) -> dict[str, str]:
 def serve_parameters(plan: SimulatedPlan) -> dict[str, Any]:
     """The plan's flags as a sweep's parameter file has them: underscores, switches as true or false."""
     deployment = plan.deployment
+    plan.must_be_one_pool("a sweep")
     if int(deployment["replicas"]) > 1:
         reason = f"{deployment['replicas']} replicas are more than the one engine that a sweep starts; export for vllm"
         raise plan.refuse("replicas", reason)

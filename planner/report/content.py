@@ -150,10 +150,11 @@ def headline(run: Run) -> str:
     parameters, metrics = plan["parameters"], plan["metrics"]
     gpus, replicas = int(metrics["gpus"]), int(parameters.get("replicas", 1))
     count = "one replica" if replicas == 1 else f"{replicas} replicas"
-    return (
-        f"{gpus} x {parameters.get('gpu', 'GPU')}: {count} of TP={parameters.get('tensor_parallel_size', 1)}, "
-        f"{names.measure('cost_per_hour', metrics.get('cost_per_hour'))}"
-    )
+    size = f"{count} of TP={parameters.get('tensor_parallel_size', 1)}"
+    if parameters.get("prefill_replicas"):
+        size = names.pools(parameters)
+    price = names.measure("cost_per_hour", metrics.get("cost_per_hour"))
+    return f"{gpus} x {parameters.get('gpu', 'GPU')}: {size}, {price}"
 
 
 def question(run: Run) -> list[tuple[str, str]]:

@@ -47,6 +47,10 @@ def _full_resource(plan: verdict.Evaluation) -> str:
     metrics = plan["metrics"]
     seats, kv = _value(metrics, "seats_mean_utilization"), _value(metrics, "kv_utilization_mean")
     preemptions = _value(metrics, "preemptions")
+    pools = (("prefill pool", "prefill_utilization_mean"), ("links for KV", "kv_link_utilization_mean"))
+    for label, key in pools:
+        if _value(metrics, key) >= FULL:
+            return f"the {label}: busy {names.percent(metrics[key])} of the time"
     if preemptions and kv >= seats:
         return f"KV cache: {names.percent(kv)} used on average, {names.number(preemptions)} preemptions"
     if seats >= FULL and seats >= kv:
@@ -63,6 +67,9 @@ def _room(metrics: Mapping[str, Any]) -> str:
     busy = _or_nan(metrics, "replica_utilization_mean")
     if busy < FULL:
         parts.append(f"replicas busy {names.percent(busy)} of the time")
+    prefill = _or_nan(metrics, "prefill_utilization_mean")
+    if prefill < FULL:
+        parts.append(f"prefill replicas {names.percent(prefill)}")
     return ", ".join(parts) if parts else "it serves what is offered"
 
 

@@ -22,12 +22,19 @@ _METRICS = {
     "prefix_hit_rate": ("prefix-cache hit rate", ""),
     "kv_utilization_mean": ("mean KV-cache use", ""),
     "kv_capacity_tokens": ("KV cache of a replica", "tokens"),
+    "disaggregated_share": ("share prefilled in the prefill pool", ""),
+    "prefill_kv_capacity_tokens": ("KV cache of a prefill replica", "tokens"),
+    "prefill_utilization_mean": ("mean use of prefill replicas", ""),
+    "kv_transfer_mean_ms": ("mean KV transfer", "ms"),
+    "kv_transferred_gb": ("KV transferred", "GB"),
+    "kv_link_utilization_mean": ("mean use of the links for KV", ""),
 }
 OPERATORS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">", "==": "="}
 
 # Budgets bound what may be bought; everything else that is constrained is a service level.
 BUDGETS = frozenset({"gpus", "cost_per_hour", "cost_per_million_output_tokens"})
-SIZE = ("tensor_parallel_size", "replicas")  # what a plan's label already says
+# What a plan's label already says.
+SIZE = ("tensor_parallel_size", "replicas", "prefill_tensor_parallel_size", "prefill_replicas")
 
 
 def metric_name(metric: str) -> str:
@@ -98,8 +105,22 @@ def percent(share: float) -> str:
 
 
 def plan_label(parameters: Mapping[str, Any]) -> str:
-    """TP x replicas, the way plans are spoken of: "4x1"."""
-    return f"{parameters.get('tensor_parallel_size', 1)}x{parameters.get('replicas', 1)}"
+    """TP x replicas, the way plans are spoken of: "4x1"; with a prefill pool both pools, "P 1x2, D 4x1"."""
+    size = f"{parameters.get('tensor_parallel_size', 1)}x{parameters.get('replicas', 1)}"
+    replicas = parameters.get("prefill_replicas")
+    return f"P {prefill_size(parameters)}x{replicas}, D {size}" if replicas else size
+
+
+def prefill_size(parameters: Mapping[str, Any]) -> int:
+    """GPUs of a prefill replica."""
+    return int(parameters.get("prefill_tensor_parallel_size") or parameters.get("tensor_parallel_size", 1))
+
+
+def pools(parameters: Mapping[str, Any]) -> str:
+    """The replicas of a plan: "4 x TP2", with a prefill pool "2 x TP1 prefill + 4 x TP2 decode"."""
+    decode = f"{parameters.get('replicas', 1)} x TP{parameters.get('tensor_parallel_size', 1)}"
+    replicas = parameters.get("prefill_replicas")
+    return f"{replicas} x TP{prefill_size(parameters)} prefill + {decode} decode" if replicas else decode
 
 
 def setting(value: Any) -> str:

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from planner.parameters import gpu_count
 from planner.report import names, verdict
 from planner.report.labels import place_labels
 from planner.report.workload_words import workload_words
@@ -134,8 +135,7 @@ def _styles(run: Run) -> dict[int, _Style]:
 
 
 def _size(plan: verdict.Evaluation) -> int:
-    parameters = plan["parameters"]
-    return int(parameters.get("tensor_parallel_size", 1)) * int(parameters.get("replicas", 1))
+    return gpu_count(plan["parameters"])
 
 
 def _points(plans: Sequence[verdict.Evaluation], x: str, y: str) -> list[tuple[float, float, verdict.Evaluation]]:

@@ -31,16 +31,19 @@ def print_result(console: Console, summary: Mapping[str, Any], plan: Any) -> Non
     classes = summary.get("classes") or {}
     if classes:
         console.print(_class_table(classes))
-    replicas = summary.get("replicas") or []
+    replicas, prefill = summary.get("replicas") or [], summary.get("prefill_replicas") or []
+    if prefill:
+        line(console, _transfers(summary))
+        replicas = [*({"name": f"prefill {i}"} | r for i, r in enumerate(prefill)), *replicas]
     if len(replicas) > 1:
-        console.print(_replica_table(replicas))
+        console.print(_replica_table(replicas, len(prefill)))
 
 
 def _plan_title(summary: Mapping[str, Any], plan: Any) -> str:
     raw = plan if isinstance(plan, Mapping) else {"model": getattr(plan, "model", ""), "deployment": plan.deployment}
     deployment = raw["deployment"]
     if not isinstance(deployment, Mapping):
-        deployment = {name: getattr(deployment, name) for name in ("tensor_parallel_size", "replicas", "gpu")}
+        deployment = {name: getattr(deployment, name) for name in (*names.SIZE, "gpu")}
     model, gpu = _name_of(raw.get("model")), _name_of(deployment.get("gpu"))
     cost = summary.get("cost_per_hour")
     price = f", ${cost:.2f}/h" if cost is not None else ""
@@ -98,6 +101,15 @@ def _resources(summary: Mapping[str, Any]) -> str:
     return "; ".join(parts) + (f"; ${cost:.2f} per million output tokens" if cost is not None else "")
 
 
+def _transfers(summary: Mapping[str, Any]) -> str:
+    return (
+        f"Prefill pool: {_share(summary['disaggregated_share'])} of the requests, busy "
+        f"{_share(summary['prefill_utilization_mean'])} of the time; KV transfers: "
+        f"{names.number(summary['kv_transferred_gb'])} GB, mean {names.number(summary['kv_transfer_mean_ms'])} ms, "
+        f"links busy {_share(summary['kv_link_utilization_mean'])} of the time"
+    )
+
+
 def _share(value: Any) -> str:
     return "-" if value is None else names.percent(value)
 
@@ -114,13 +126,14 @@ def _class_table(classes: Mapping[str, Mapping[str, Any]]) -> Table:
     return grid
 
 
-def _replica_table(replicas: Sequence[Mapping[str, Any]]) -> Table:
+def _replica_table(replicas: Sequence[Mapping[str, Any]], prefill: int = 0) -> Table:
+    """The first `prefill` of the replicas are those of the prefill pool."""
     grid = table()
     for heading in ("replica", "requests", "busy", "peak queue", "hit rate"):
         grid.add_column(heading, justify="right")
     for index, replica in enumerate(replicas):
         grid.add_row(
-            str(index),
+            replica.get("name") or (f"decode {index - prefill}" if prefill else str(index)),
             names.number(replica.get("requests")),
             _share(replica.get("utilization")),
             names.number(replica.get("peak_queue")),

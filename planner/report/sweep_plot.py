@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from planner.goals import Constraint
 from planner.plan import Plan
+from planner.report import names
 from planner.sweep import Sweep
 
 BLUE, ORANGE, GREY = "#1f5fa8", "#d1661b", "#666666"
@@ -47,5 +48,4 @@ def _limit(axes: Axes, constraint: Constraint) -> None:
 
 
 def _title(plan: Plan) -> str:
-    d = plan.deployment
-    return f"{plan.model} on {d['replicas']} x TP{d['tensor_parallel_size']} {d['gpu']}"
+    return f"{plan.model} on {names.pools(plan.deployment)} {plan.deployment['gpu']}"

@@ -18,7 +18,8 @@ class Twins:
     A policy that chooses whom to preempt is never asked in a run without preemptions. And a scheduling policy to
     which all requests look alike (`alike`: shortest first, where all prompts are equally long) admits them in order of
     arrival, as `fcfs` does, as long as none is preempted and queues again. So one run without preemptions gives, bit
-    for bit, the outcome of the same candidate with any other preemption policy and any of these scheduling policies.
+    for bit, the outcome of the same candidate with any other preemption policy and, without a
+    prefill pool, any of these scheduling policies.
     """
 
     def __init__(self, alike: Collection[str] = ()) -> None:
@@ -28,7 +29,8 @@ class Twins:
     def key(self, parameters: Mapping[str, Any]) -> str:
         """Equal for twins, and only for them."""
         shared = {name: value for name, value in parameters.items() if name != "preemption"}
-        if shared["scheduling"] in self._alike:
+        # What waits for its KV to come over is served apart: the order in which it came may not be that of keys.
+        if shared["scheduling"] in self._alike and not shared["prefill_replicas"]:
             shared["scheduling"] = "fcfs"
         return content_id(shared)
 

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import heapq
-from functools import partial
+from dataclasses import dataclass
 from random import Random
 
 from sim.cluster.admission.always_admit import AlwaysAdmit
 from sim.cluster.flow_control._base import FlowControlPolicy
 from sim.cluster.flow_control.none import NoFlowControl
 from sim.cluster.flow_control.queue import GatewayQueue
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, ReplicaViews, RequestView, RoutingPolicy
+from sim.cluster.policies import (
+    AdmissionPolicy,
+    DisaggregationPolicy,
+    ReplicaViews,
+    RequestView,
+    RoutingPolicy,
+)
+from sim.cluster.pool import Pool
+from sim.engine.link import Link
 from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import EXPIRED, REJECTED, SHED, RequestTable
 from sim.errors import InputError
 from sim.latency import RequestOverhead
 from sim.workload import Workload
+
+
+@dataclass(slots=True)
+class Prefill:
+    """What a cluster with disaggregation has beside its replicas, which are then the decode pool.
+
+    In `table`, the prefill replicas' own, every request has one output token: when that is made its prefill has ended.
+    """
+
+    table: RequestTable
+    replicas: list[Replica]
+    links: list[Link]  # into each replica of the decode pool
+    decider: DisaggregationPolicy
+    routing: RoutingPolicy
 
 
 class Cluster:
@@ -25,6 +47,9 @@ class Cluster:
     moment it arrives, and where to the moment it is sent on: then too, unless flow control holds it back. It is queued
     in the engine after the gateway's, client's and tokenizer's time. At one time, in this order: the scrape, what
     expires at the gateway, a cycle of flow control, arrivals, what is queued in the engines, the engines' boundaries.
+
+    With a prefill pool the replica that a request will decode in is chosen first, then whether and where its prompt is
+    prefilled before (llm-d's order). Admission and flow control see both pools, the decode pool first.
     """
 
     def __init__(
@@ -37,30 +62,24 @@ class Cluster:
         snapshot_interval_ps: int,
         block_size: int,
         flow_control: FlowControlPolicy | None = None,
+        prefill: Prefill | None = None,
     ) -> None:
         self._table = table
-        self._replicas = replicas
         self._overhead = overhead
         self._routing = routing
         self._admission = admission
         self._interval_ps = snapshot_interval_ps
-        self._block_size = block_size
-        self._views = ReplicaViews(
-            [
-                ReplicaView(
-                    num_blocks=replica.pool.num_blocks,
-                    block_size=block_size,
-                    look_up=partial(self._cached_tokens, number),
-                )
-                for number, replica in enumerate(replicas)
-            ]
-        )
+        self._decode = Pool(replicas, block_size, None if prefill is None else prefill.links)
+        self._views = self._decode.views  # of all replicas
+        self._prefill = prefill
+        self._prefill_pool: Pool | None = None
+        self._prefilled: list[int] = []  # requests whose prefill has just ended
+        if prefill is not None:
+            self._prefill_pool = Pool(prefill.replicas, block_size)
+            self._views = ReplicaViews([*self._decode.views, *self._prefill_pool.views])
+            for replica in prefill.replicas:
+                replica.finished = self._prefilled
         self._scraped_ps = -1
-        self._routed_tokens = [0] * len(replicas)
-        self._completed = [0] * len(replicas)
-        self._on_the_way: list[tuple[int, int, int]] = []  # (queue time, request, replica)
-        self._due_ps = [NEVER] * len(replicas)  # when each replica needs attention
-        self._due: list[tuple[int, int]] = []  # a heap of (due time, replica); outdated where it is not in _due_ps
         self._admits_all = type(admission) is AlwaysAdmit  # a subclass may shed
         self._flow: FlowControlPolicy | None = None
         self._queue: GatewayQueue | None = None
@@ -70,11 +89,14 @@ class Cluster:
         self._reads_replicas = (
             (routing.reads_replicas and len(replicas) > 1) or admission.reads_replicas or self._queue is not None
         )
+        if prefill is not None:
+            routes = prefill.routing.reads_replicas and len(prefill.replicas) > 1
+            self._reads_replicas = self._reads_replicas or routes or prefill.decider.reads_replicas
 
     def run(self, workload: Workload) -> None:
         """Serve all of `workload`, or as much as its time limit allows."""
         end_ps = min(workload.time_limit_ps + 1, NEVER) if workload.time_limit_ps else NEVER
-        if workload.users or self._queue is not None:
+        if workload.users or self._queue is not None or self._prefill is not None:
             self._run_events(workload, end_ps)
         elif self._reads_replicas:
             self._run_open(end_ps)
@@ -86,13 +108,14 @@ class Cluster:
     def _run_blind(self, end_ps: int) -> None:
         """Open loop, policies that do not look at the replicas: each replica can be simulated on its own."""
         table = self._table
-        queued: list[list[tuple[int, int]]] = [[] for _ in self._replicas]
+        replicas = self._decode.replicas
+        queued: list[list[tuple[int, int]]] = [[] for _ in replicas]
         for index, arrival_ps in enumerate(table.arrival_ps):
             if arrival_ps >= end_ps:
                 break
             if self._admit(index, arrival_ps):
                 queued[self._choose(index, arrival_ps)].append((self._queue_ps(index, arrival_ps), index))
-        for replica, requests in zip(self._replicas, queued, strict=True):
+        for replica, requests in zip(replicas, queued, strict=True):
             if self._overhead.before_queue_ps_per_token:
                 requests.sort()
             for queue_ps, index in requests:
@@ -118,7 +141,7 @@ class Cluster:
         self._advance(end_ps)
 
     def _run_events(self, workload: Workload, end_ps: int) -> None:
-        """Event by event: a closed loop, where an answer brings the next request, or a gateway with a queue."""
+        """Event by event: a closed loop, where an answer brings the next request, a gateway with a queue, or pools."""
         # At least 1 ps: a request that an answer brings comes after every boundary of that moment.
         delay_ps = max(1, self._overhead.last_token_ps + workload.think_time_ps)
         arrivals = _Arrivals(workload, self._table, delay_ps)
@@ -126,7 +149,7 @@ class Cluster:
         scrape_ps = 0 if self._reads_replicas and interval else NEVER
         cycle_ps = NEVER
         if workload.users:
-            for replica in self._replicas:
+            for replica in self._decode.replicas:
                 replica.finished = arrivals.ended
         while True:
             held = queue is not None and len(queue) > 0
@@ -146,7 +169,7 @@ class Cluster:
                     cycle_ps = now
                 scrape_ps += interval
             self._advance(now)
-            self._views.now_ps = now
+            self._set_now(now)
             if queue is not None and expiry_ps == now:
                 for index in queue.expire(now):
                     self._table.outcome[index] = EXPIRED
@@ -195,7 +218,7 @@ class Cluster:
             return False
         if self._admits_all:
             return True
-        self._views.now_ps = now
+        self._set_now(now)
         if self._admission.admit(RequestView(self._table, index), self._views, now / 1e12):
             return True
         outcome[index] = SHED
@@ -203,10 +226,10 @@ class Cluster:
 
     def _choose(self, index: int, now: int) -> int:
         """The replica that a request goes to."""
-        chosen, replicas = 0, len(self._replicas)
+        chosen, replicas = 0, len(self._decode.replicas)
         if replicas > 1:
-            self._views.now_ps = now
-            chosen = self._routing.route(RequestView(self._table, index), self._views, now / 1e12)
+            self._set_now(now)
+            chosen = self._routing.route(RequestView(self._table, index), self._decode.views, now / 1e12)
             if not 0 <= chosen < replicas:
                 raise InputError("deployment.routing", f"chose replica {chosen} of {replicas}")
         self._table.replica[index] = chosen
@@ -218,78 +241,77 @@ class Cluster:
         return sent_ps + overhead.gateway_ps + overhead.before_queue_ps + per_token
 
     def _send(self, index: int, now: int) -> None:
-        """Choose a replica, and send the request on its way."""
+        """Choose a replica, and send the request on its way; by a prefill replica where the decider says so."""
         chosen = self._choose(index, now)
         tokens = self._table.prompt_tokens[index]
-        view = self._views[chosen]
-        view.routed += 1
-        view.unseen += 1
-        view.in_flight += 1
-        view.in_flight_tokens += tokens
-        self._routed_tokens[chosen] += tokens
-        heapq.heappush(self._on_the_way, (self._queue_ps(index, now), index, chosen))
+        queue_ps = self._queue_ps(index, now)
+        first = -1 if self._prefill is None else self._choose_prefill(index, chosen, now)
+        self._decode.count_routed(chosen, tokens)
+        if self._prefill_pool is None or first < 0:
+            self._decode.send(index, chosen, queue_ps)
+        else:
+            self._prefill_pool.count_routed(first, tokens)
+            self._prefill_pool.send(index, first, queue_ps)
+
+    def _choose_prefill(self, index: int, decode: int, now: int) -> int:
+        """The prefill replica that a request goes to first, -1 if replica `decode`, where it decodes, prefills it."""
+        prefill, pool = self._prefill, self._prefill_pool
+        assert prefill is not None
+        assert pool is not None
+        self._set_now(now)
+        request = RequestView(self._table, index)
+        if not prefill.decider.disaggregate(request, self._decode.views, decode, now / 1e12):
+            return -1
+        chosen, replicas = 0, len(prefill.replicas)
+        if replicas > 1:
+            chosen = prefill.routing.route(request, pool.views, now / 1e12)
+            if not 0 <= chosen < replicas:
+                raise InputError("deployment.prefill_routing", f"chose replica {chosen} of {replicas}")
+        prefill.table.replica[index] = chosen
+        return chosen
+
+    def _hand_over(self) -> None:
+        """Those whose prefill has ended are sent to where they decode: another server, which tokenizes them again."""
+        assert self._prefill is not None
+        overhead, table = self._overhead, self._table
+        for index in self._prefilled:
+            tokens = table.prompt_tokens[index]
+            before_ps = overhead.before_queue_ps + overhead.before_queue_ps_per_token * tokens
+            # At least 1 ps: it comes after every boundary of that moment.
+            queue_ps = self._prefill.table.finish_ps[index] + max(1, overhead.last_token_ps + before_ps)
+            self._decode.send(index, table.replica[index], queue_ps, tokens)
+        self._prefilled.clear()
 
     # -- the replicas ------------------------------------------------------------------------------------------------
 
+    def _set_now(self, now: int) -> None:
+        self._views.now_ps = now
+        if self._prefill_pool is not None:
+            self._prefill_pool.views.now_ps = now
+            self._decode.views.now_ps = now
+
     def _advance(self, until_ps: int) -> None:
         """Queue what is due and handle every boundary, strictly before `until_ps`."""
-        on_the_way, due = self._on_the_way, self._due
-        while on_the_way and on_the_way[0][0] < until_ps:
-            queue_ps, index, chosen = heapq.heappop(on_the_way)
-            replica = self._replicas[chosen]
-            replica.advance(queue_ps)
-            replica.enqueue(index, queue_ps)
-            self._note(chosen)
-        while due and due[0][0] < until_ps:
-            due_ps, number = heapq.heappop(due)
-            if due_ps == self._due_ps[number]:
-                self._due_ps[number] = NEVER
-                self._replicas[number].advance(until_ps)
-                self._note(number)
-
-    def _note(self, number: int) -> None:
-        """A replica has moved: when it is due next, and what the router's own counts are."""
-        replica = self._replicas[number]
-        due_ps = replica.due_ps
-        if due_ps != self._due_ps[number]:
-            self._due_ps[number] = due_ps
-            if due_ps != NEVER:
-                heapq.heappush(self._due, (due_ps, number))
-        completed = replica.stats.completed
-        if completed != self._completed[number]:
-            self._completed[number] = completed
-            view = self._views[number]
-            view.in_flight = view.routed - completed
-            view.in_flight_tokens = self._routed_tokens[number] - replica.stats.completed_prompt_tokens
+        if self._prefill_pool is not None:
+            # First, as the decode pool hears from it and it hears nothing from the decode pool.
+            self._prefill_pool.advance(until_ps)
+            if self._prefilled:
+                self._hand_over()
+        self._decode.advance(until_ps)
 
     def _next_due_ps(self) -> int:
         """When the next request is queued in an engine, or an engine needs attention."""
-        due = self._due
-        while due and due[0][0] != self._due_ps[due[0][1]]:
-            heapq.heappop(due)
-        queue_ps = self._on_the_way[0][0] if self._on_the_way else NEVER
-        return min(queue_ps, due[0][0]) if due else queue_ps
+        due_ps = self._decode.next_due_ps()
+        return due_ps if self._prefill_pool is None else min(due_ps, self._prefill_pool.next_due_ps())
 
     def _scrape(self, now: int) -> None:
         """What the router knows of its replicas is now what they are."""
         self._scraped_ps = now
-        views = self._views
-        views.scraped_ps = now
-        views.scrapes += 1
-        for view, replica in zip(views, self._replicas, strict=True):
-            view.waiting = replica.num_waiting
-            view.running = replica.num_running
-            view.kv_usage = replica.used_blocks(now) / replica.pool.num_blocks
-            view.unseen = view.routed - replica.stats.requests
-
-    def _cached_tokens(self, number: int, index: int) -> int:
-        """Leading tokens of a request's prompt that a replica's prefix cache holds now."""
-        replica = self._replicas[number]
-        next_ps = replica.next_ps
-        cached = replica.cached_blocks(index, self._views.now_ps) * self._block_size
-        if replica.next_ps != next_ps:
-            self._note(number)  # the look has cut a run of steps
-        return cached
+        self._decode.scrape(now)
+        if self._prefill_pool is not None:
+            self._prefill_pool.scrape(now)
+            self._views.scraped_ps = now
+            self._views.scrapes += 1
 
 
 class _Arrivals:

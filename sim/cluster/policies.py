@@ -1,4 +1,4 @@
-"""What routing, admission and flow-control policies are, and what they may know. Subclass one to bring your own."""
+"""What policies of the gateway are, and what they may know. Subclass one to bring your own."""
 
 from __future__ import annotations
 
@@ -117,4 +117,14 @@ class AdmissionPolicy(Policy):
 
     def admit(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> bool:
         """Whether the request may enter."""
+        raise NotImplementedError
+
+
+class DisaggregationPolicy(Policy):
+    """Decides of each routed request whether its prompt is prefilled in the prefill pool."""
+
+    def disaggregate(self, request: RequestView, replicas: ReplicaViews, chosen: int, now_s: float) -> bool:
+        """Whether a prefill replica computes the prompt; else the one of the decode pool at position `chosen` of
+        `replicas`, where the request decodes, does.
+        """
         raise NotImplementedError

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sim.cluster.admission import ADMISSION
+from sim.cluster.disaggregation import DISAGGREGATION
 from sim.cluster.flow_control import FLOW_CONTROL, FlowControlPolicy
 from sim.cluster.plugins import make_plugin, parameters_of
-from sim.cluster.policies import AdmissionPolicy, RoutingPolicy
+from sim.cluster.policies import AdmissionPolicy, DisaggregationPolicy, RoutingPolicy
 from sim.cluster.routing import ROUTING
 from sim.deployment import PolicySpec
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
@@ -19,6 +20,8 @@ _SHIPPED: dict[str, dict[str, type]] = {
     "routing": dict(ROUTING),
     "admission": dict(ADMISSION),
     "flow_control": dict(FLOW_CONTROL),
+    "disaggregation": dict(DISAGGREGATION),
+    "prefill_routing": dict(ROUTING),
 }
 _BASES: dict[str, type] = {
     "scheduling": SchedulingPolicy,
@@ -26,11 +29,13 @@ _BASES: dict[str, type] = {
     "routing": RoutingPolicy,
     "admission": AdmissionPolicy,
     "flow_control": FlowControlPolicy,
+    "disaggregation": DisaggregationPolicy,
+    "prefill_routing": RoutingPolicy,
 }
 
 
 def policy_names(kind: str) -> list[str]:
-    """The shipped policies of a kind: scheduling, preemption, routing, admission or flow_control."""
+    """The shipped policies of a kind, which is a deployment's parameter: scheduling, routing and so on."""
     return list(_SHIPPED[kind])
 
 
