@@ -230,17 +230,17 @@ class Result:
         tpot = np.where(output > 1, (e2e - ttft) / np.maximum(output - 1, 1), np.nan)
         zeros = np.zeros(len(table), dtype=np.int64)
         waited = np.where(served & np.isnan(ttft), limit - arrival, ttft) if limit < np.inf else ttft
-        queued = _floats(table.scheduled_ps) - arrival
+        started = _floats(table.scheduled_ps)
         cached, preemptions = (np.frombuffer(c, dtype=np.int32) for c in (table.cached_tokens, table.preemptions))
         if self.prefill is not None:
-            elsewhere, first = self.prefill.disaggregated, self.prefill.table
-            waited = _floats(first.scheduled_ps) - arrival + self.prefill.waited_ps(table)
-            queued = np.where(elsewhere, waited, queued)
-            cached = np.where(elsewhere, np.frombuffer(first.cached_tokens, dtype=np.int32), cached)
-            preemptions = preemptions + np.frombuffer(first.preemptions, dtype=np.int32)
+            elsewhere, of_prefill = self.prefill.disaggregated, self.prefill.table
+            twice = _floats(of_prefill.scheduled_ps) + self.prefill.waited_ps(table)
+            started = np.where(elsewhere, twice, started)
+            cached = np.where(elsewhere, np.frombuffer(of_prefill.cached_tokens, dtype=np.int32), cached)
+            preemptions = preemptions + np.frombuffer(of_prefill.preemptions, dtype=np.int32)
         return Records(
             arrival_ms=arrival / PS_PER_MS,
-            queue_ms=(queued - self._before_queue_ps()) / PS_PER_MS,
+            queue_ms=(started - arrival - self._before_queue_ps()) / PS_PER_MS,
             ttft_ms=ttft / PS_PER_MS,
             ttft_floor_ms=waited / PS_PER_MS,
             tpot_ms=tpot / PS_PER_MS,

@@ -6,11 +6,18 @@ import heapq
 from dataclasses import dataclass, field
 
 from sim.cluster.flow_control import FlowControlPolicy
-from sim.cluster.policies import AdmissionPolicy, ReplicaView, ReplicaViews, RequestView, RoutingPolicy
+from sim.cluster.policies import (
+    AdmissionPolicy,
+    DisaggregationPolicy,
+    ReplicaView,
+    ReplicaViews,
+    RequestView,
+    RoutingPolicy,
+)
 from sim.engine.requests import RequestTable
 from sim.latency import RequestOverhead
 from sim.workload import Workload
-from tests.oracle import UNSET, OracleReplica, OracleRequest
+from tests.oracle import UNSET, OracleLink, OracleReplica, OracleRequest
 
 # What happens first of what happens at the same time.
 SCRAPE, EXPIRE, CYCLE, ARRIVE, QUEUE, BOUNDARY = range(6)
@@ -28,6 +35,21 @@ class Waiting:
 
 
 @dataclass
+class OraclePrefill:
+    """A prefill pool: its replicas, the requests as they are there (one output token), who decides and who routes."""
+
+    replicas: list[OracleReplica]
+    requests: list[OracleRequest]
+    links: list[OracleLink]  # into each replica of the decode pool
+    decider: DisaggregationPolicy
+    routing: RoutingPolicy
+
+    routed_to: dict[int, int] = field(default_factory=dict)
+    queued: set[int] = field(default_factory=set)
+    handed_over: set[int] = field(default_factory=set)
+
+
+@dataclass
 class OracleCluster:
     workload: Workload
     replicas: list[OracleReplica]
@@ -38,6 +60,7 @@ class OracleCluster:
     block_size: int
     requests: list[OracleRequest]
     flow_control: FlowControlPolicy | None = None
+    prefill: OraclePrefill | None = None
 
     shed: set[int] = field(default_factory=set)
     expired: set[int] = field(default_factory=set)
@@ -54,12 +77,10 @@ class OracleCluster:
     def run(self) -> None:
         workload, events = self.workload, self.events
         self.table = RequestTable(workload)  # for the views only
-        self.views = ReplicaViews(
-            [
-                ReplicaView(num_blocks=replica.num_blocks, block_size=self.block_size, look_up=self.look_up(replica))
-                for replica in self.replicas
-            ]
-        )
+        self.decode_views = self.views_of(self.replicas)
+        self.prefill_views = self.views_of(self.prefill.replicas if self.prefill else [])
+        self.views = ReplicaViews([*self.decode_views, *self.prefill_views])
+        everywhere = self.replicas + (self.prefill.replicas if self.prefill else [])
         limit = workload.time_limit_ps or 1 << 60
         self.next_user = len(workload)
         if workload.users:
@@ -75,7 +96,7 @@ class OracleCluster:
         if self.flow_control:
             heapq.heappush(events, (self.flow_control.cycle_ps, CYCLE, 0, 0))
         while True:
-            boundaries = [r.next_boundary_ps() for r in self.replicas]
+            boundaries = [r.next_boundary_ps() for r in everywhere]
             boundary = min(1 << 60 if at is None else at for at in boundaries)
             coming = any(kind in (ARRIVE, QUEUE) for _, kind, _, _ in events)
             if boundary == 1 << 60 and not coming and not self.waiting:
@@ -84,7 +105,8 @@ class OracleCluster:
                 now, kind, index, chosen = heapq.heappop(events)
                 if now > limit:
                     return
-                self.views.now_ps = now
+                for views in (self.views, self.decode_views, self.prefill_views):
+                    views.now_ps = now
                 if kind == SCRAPE:
                     self.scrape()
                     asked = any(kind == ARRIVE for _, kind, _, _ in events) or self.waiting
@@ -98,6 +120,9 @@ class OracleCluster:
                     heapq.heappush(events, (now + self.flow_control.cycle_ps, CYCLE, 0, 0))
                 elif kind == ARRIVE:
                     self.arrive(now, index)
+                elif chosen >= len(self.replicas):
+                    self.prefill.replicas[chosen - len(self.replicas)].enqueue(index, self.prefill.requests[index])
+                    self.prefill.queued.add(index)
                 else:
                     self.replicas[chosen].enqueue(index, self.requests[index])
                     self.queued.add(index)
@@ -105,10 +130,33 @@ class OracleCluster:
                 if boundary > limit:
                     return
                 before = self.finished()
-                for replica in self.replicas:
+                for replica in everywhere:
                     replica.advance(boundary + 1)
+                if self.prefill:
+                    self.hand_over(boundary)
                 for _ in range(self.finished() - before):
                     self.next_of_user(boundary)
+
+    def views_of(self, replicas: list[OracleReplica]) -> ReplicaViews:
+        return ReplicaViews(
+            [
+                ReplicaView(num_blocks=replica.num_blocks, block_size=self.block_size, look_up=self.look_up(replica))
+                for replica in replicas
+            ]
+        )
+
+    def hand_over(self, now: int) -> None:
+        """Those whose prefill has just ended go to the decode pool."""
+        prefill, overhead = self.prefill, self.overhead
+        for index, request in enumerate(prefill.requests):
+            if request.finish_ps == now and index not in prefill.handed_over:
+                prefill.handed_over.add(index)
+                decoded, chosen = self.requests[index], self.routed_to[index]
+                decoded.remote_tokens, decoded.link = request.prompt_tokens, prefill.links[chosen]
+                per_token = overhead.before_queue_ps_per_token * request.prompt_tokens
+                way = overhead.last_token_ps + overhead.before_queue_ps + per_token
+                decoded.queue_ps = now + max(1, way)
+                heapq.heappush(self.events, (decoded.queue_ps, QUEUE, index, chosen))
 
     def look_up(self, replica: OracleReplica):
         def cached_tokens(index: int) -> int:
@@ -129,12 +177,18 @@ class OracleCluster:
             self.next_user += 1
 
     def scrape(self) -> None:
-        self.views.scrapes += 1
-        self.views.scraped_ps = self.views.now_ps
-        queued = [0] * len(self.views)
-        for index, chosen in self.routed_to.items():
-            queued[chosen] += index in self.queued
-        for number, (view, replica) in enumerate(zip(self.views, self.replicas, strict=True)):
+        for views in (self.views, self.decode_views, self.prefill_views):
+            views.scrapes += 1
+            views.scraped_ps = views.now_ps
+        self.scrape_pool(self.decode_views, self.replicas, self.routed_to, self.queued)
+        if self.prefill:
+            self.scrape_pool(self.prefill_views, self.prefill.replicas, self.prefill.routed_to, self.prefill.queued)
+
+    def scrape_pool(self, views: ReplicaViews, replicas: list, routed_to: dict[int, int], in_queue: set[int]) -> None:
+        queued = [0] * len(views)
+        for index, chosen in routed_to.items():
+            queued[chosen] += index in in_queue
+        for number, (view, replica) in enumerate(zip(views, replicas, strict=True)):
             view.waiting = replica.num_waiting
             view.running = replica.num_running
             view.kv_usage = replica.used_blocks / replica.num_blocks
@@ -144,19 +198,23 @@ class OracleCluster:
         """What a router knows when it is asked: its own counts, and all the rest where scrapes are live."""
         if not self.interval_ps:
             self.scrape()
-        for number, view in enumerate(self.views):
-            open_ = [i for i, chosen in self.routed_to.items() if chosen == number]
-            open_ = [i for i in open_ if self.requests[i].finish_ps == UNSET]
-            view.in_flight = len(open_)
-            view.in_flight_tokens = sum(self.requests[i].prompt_tokens for i in open_)
+        pools = [(self.decode_views, self.routed_to, self.requests)]
+        if self.prefill:
+            pools.append((self.prefill_views, self.prefill.routed_to, self.prefill.requests))
+        for views, routed_to, requests in pools:
+            for number, view in enumerate(views):
+                open_ = [i for i, chosen in routed_to.items() if chosen == number and requests[i].finish_ps == UNSET]
+                view.in_flight = len(open_)
+                view.in_flight_tokens = sum(requests[i].prompt_tokens for i in open_)
 
     def arrive(self, now: int, index: int) -> None:
         self.arrived_ps[index] = now
         self.table.arrival_ps[index] = now
         request = self.requests[index]
-        replica = self.replicas[0]
-        tokens = request.prompt_tokens + request.output_tokens
-        if tokens > replica.max_model_len or tokens - 1 > replica.num_blocks * self.block_size:
+        served = [(self.replicas[0], request.prompt_tokens + request.output_tokens)]
+        if self.prefill:
+            served.append((self.prefill.replicas[0], request.prompt_tokens + 1))
+        if any(n > r.max_model_len or n - 1 > r.num_blocks * self.block_size for r, n in served):
             request.rejected = True
             self.next_of_user(now)
             return
@@ -214,13 +272,24 @@ class OracleCluster:
                 return
 
     def send(self, now: int, index: int) -> None:
-        views, request = self.views, self.requests[index]
+        views, request = self.decode_views, self.requests[index]
         seen = RequestView(self.table, index)
         chosen = self.routing.route(seen, views, now / 1e12) if len(views) > 1 else 0
+        first, target = request, chosen
+        if self.prefill and self.prefill.decider.disaggregate(seen, views, chosen, now / 1e12):
+            first, target = self.prefill.requests[index], len(views) + self.send_to_prefill(now, seen)
         self.routed_to[index] = chosen
         views[chosen].routed += 1
         views[chosen].unseen += 1
         overhead = self.overhead
         per_token = overhead.before_queue_ps_per_token * request.prompt_tokens
-        request.queue_ps = now + overhead.gateway_ps + overhead.before_queue_ps + per_token
-        heapq.heappush(self.events, (request.queue_ps, QUEUE, index, chosen))
+        first.queue_ps = now + overhead.gateway_ps + overhead.before_queue_ps + per_token
+        heapq.heappush(self.events, (first.queue_ps, QUEUE, index, target))
+
+    def send_to_prefill(self, now: int, request: RequestView) -> int:
+        views, routing = self.prefill_views, self.prefill.routing
+        chosen = routing.route(request, views, now / 1e12) if len(views) > 1 else 0
+        self.prefill.routed_to[request.index] = chosen
+        views[chosen].routed += 1
+        views[chosen].unseen += 1
+        return chosen

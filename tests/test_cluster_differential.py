@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
 import pytest
 
-from sim.cluster import make_policy, policy_names
-from sim.cluster.cluster import Cluster, policy_random
+from sim.cluster import DisaggregationPolicy, make_policy, policy_names
+from sim.cluster.cluster import Cluster, Prefill, policy_random
+from sim.cluster.policies import ReplicaViews, RequestView, RoutingPolicy
 from sim.cluster.routing.pickers import PICKERS
 from sim.cluster.routing.scorers import SCORERS
 from sim.cluster.routing.weighted import FILTERS
 from sim.deployment import PolicySpec
 from sim.engine.blocks import ContentPaths
+from sim.engine.link import Link
 from sim.engine.replica import Replica
 from sim.engine.requests import EXPIRED, REJECTED, SHED, RequestTable
 from sim.engine.scheduler import EngineConfig
-from sim.latency import RequestOverhead
+from sim.latency import RequestOverhead, StepTime
+from sim.prefill_pool import prefill_table, reject_with
 from sim.workload import Workload
-from tests.cluster_oracle import OracleCluster
-from tests.oracle import OracleReplica, OracleRequest
+from tests.cluster_oracle import OracleCluster, OraclePrefill
+from tests.oracle import OracleLink, OracleReplica, OracleRequest
 from tests.random_cases import Case, random_case
 from tests.test_engine_differential import FAR, PREEMPTION, SCHEDULING, engine_of
 
@@ -149,6 +152,101 @@ def flow_parameters(random: Random, name: str, setting: dict[str, object]) -> di
     }
 
 
+class Slower(StepTime):
+    """Another step time, some times over."""
+
+    def __init__(self, one: StepTime, times: int) -> None:
+        self.one, self.times, self.window = one, times, one.window
+
+    def decode(self, num_seqs: int) -> tuple[int, int, int]:
+        return tuple(self.times * part for part in self.one.decode(num_seqs))
+
+    def floor(self, num_seqs: int) -> int:
+        return self.times * self.one.floor(num_seqs)
+
+    def mixed(self, *batch: int, **named: int) -> int:
+        return self.times * self.one.mixed(*batch, **named)
+
+
+@dataclass(slots=True)
+class WhileShort(DisaggregationPolicy):
+    """While the decode replica was seen to have no queue."""
+
+    def disaggregate(self, request: RequestView, replicas: ReplicaViews, chosen: int, now_s: float) -> bool:
+        return replicas[chosen].waiting == 0
+
+
+def prefill_case(case: Case, setting: dict[str, object]) -> dict[str, object] | None:
+    """A prefill pool for two cases in five: an engine of its own, links of any speed, its deciders; else None."""
+    random = Random(f"prefill {case.seed}")
+    if random.random() < 0.6:
+        return None
+    settings = dict(case.settings)
+    seats = random.choice((1, 2, 8))
+    prompts = sorted(request.prompt_tokens for request in case.requests)
+    largest = prompts[-1] if random.random() < 0.9 else random.choice(prompts)  # else the longer are rejected
+    spare = random.choice((0, 1, sum(prompts)))
+    settings |= {
+        "max_num_seqs": seats,
+        "max_num_batched_tokens": seats + random.choice((0, 3, 50, 500)),
+        "num_blocks": max(1, -(-(largest + spare) // case.settings["block_size"])),
+    }
+    unit = getattr(case.step_time, "unit_ps", 1)
+    # One link moves all prompts in a small share of the time that one replica takes for the case, or in that time.
+    token_ps = max(1, served_by_one_ps(case) // random.choice((1, 10, 100)) // sum(prompts) // unit * unit)
+    decider = random.choice(("always", "always", "prefix-based", WhileShort))
+    parameters = {}
+    if decider == "prefix-based":
+        parameters = {
+            "non_cached_tokens": random.choice((0, 1, random.choice(prompts))),
+            "prefix_index": random.choice(("approximate", "precise")),
+        }
+    return {
+        "replicas": random.randint(1, 3),
+        "settings": settings,
+        "step_time": case.step_time if random.random() < 0.5 else Slower(case.step_time, random.randint(2, 3)),
+        "link": (10**12, token_ps, unit * random.choice((0, 1, random.randint(0, 20)))),
+        "decider": (decider, parameters),
+        "routing": random.choice(policy_names("prefill_routing")),
+    }
+
+
+def prefill_policies(case: Case, pool: dict[str, object]) -> tuple[DisaggregationPolicy, RoutingPolicy]:
+    """The decider and the routing policy of a prefill pool."""
+    decider, parameters = pool["decider"]
+    made = WhileShort() if decider is WhileShort else make_policy("disaggregation", PolicySpec(decider, parameters), "")
+    name = str(pool["routing"])
+    routing = make_policy("routing", PolicySpec(name, routing_parameters(Random(case.seed), name)), "routing")
+    routing.random = policy_random(case.seed, "prefill_routing")
+    return made, routing
+
+
+def prefill_of(case: Case, workload: Workload, pool: dict[str, object] | None, decode_replicas: int) -> Prefill | None:
+    """The prefill pool of a case for the cluster."""
+    if pool is None:
+        return None
+    table, replicas = engines(workload, pool["settings"], pool["step_time"], pool["replicas"], prefill=True)
+    return Prefill(table, replicas, [Link(*pool["link"]) for _ in range(decode_replicas)], *prefill_policies(case, pool))
+
+
+def engines(
+    workload: Workload, settings: dict[str, object], step_time: StepTime, count: int, prefill: bool = False
+) -> tuple[RequestTable, list[Replica]]:
+    """A pool's replicas and their table."""
+    settings = dict(settings)
+    size = settings["block_size"]
+    longest, cache = settings.pop("max_model_len"), settings["num_blocks"] * size
+    if prefill:
+        table = prefill_table(workload, longest, cache)
+    else:
+        table = RequestTable(workload)
+        table.reject_longer(longest, cache)
+    settings["scheduling"] = SCHEDULING[settings["scheduling"]]
+    settings["preemption"] = PREEMPTION[settings["preemption"]]
+    paths = ContentPaths(size)
+    return table, [Replica(table, EngineConfig(**settings), step_time, paths) for _ in range(count)]
+
+
 def policies(case: Case, setting: dict[str, object]) -> list[object]:
     """Routing, admission and flow control with random parameters."""
     random = Random(f"policies {case.seed}")
@@ -167,16 +265,13 @@ def policies(case: Case, setting: dict[str, object]) -> list[object]:
 
 def run_cluster(seed: int) -> dict[str, object]:
     case, workload, overhead, setting = cluster_case(seed)
-    table = RequestTable(workload)
-    settings = dict(case.settings)
-    size = settings["block_size"]
-    table.reject_longer(settings.pop("max_model_len"), settings["num_blocks"] * size)
-    settings["scheduling"] = SCHEDULING[settings["scheduling"]]
-    settings["preemption"] = PREEMPTION[settings["preemption"]]
-    paths = ContentPaths(size)
-    replicas = [Replica(table, EngineConfig(**settings), case.step_time, paths) for _ in range(setting["replicas"])]
+    size = case.settings["block_size"]
+    table, replicas = engines(workload, case.settings, case.step_time, setting["replicas"])
+    prefill = prefill_of(case, workload, prefill_case(case, setting), setting["replicas"])
+    if prefill:
+        reject_with(table, prefill.table)
     routing, admission, flow = policies(case, setting)
-    Cluster(table, replicas, overhead, routing, admission, setting["interval_ps"], size, flow).run(workload)
+    Cluster(table, replicas, overhead, routing, admission, setting["interval_ps"], size, flow, prefill).run(workload)
     limit = workload.time_limit_ps or 1 << 60
     return {
         "arrival": [a if a <= limit else -1 for a in table.arrival_ps],
@@ -190,6 +285,20 @@ def run_cluster(seed: int) -> dict[str, object]:
         "finish": list(table.finish_ps),
         "cached": list(table.cached_tokens),
         "preemptions": list(table.preemptions),
+        **({} if prefill is None else seen_of_prefill(prefill, limit)),
+    }
+
+
+def seen_of_prefill(prefill: Prefill, limit: int) -> dict[str, object]:
+    table = prefill.table
+    return {
+        "prefill replica": list(table.replica),
+        "prefill queue": [q if q <= limit else -1 for q in table.queue_ps],
+        "prefill scheduled": list(table.scheduled_ps),
+        "prefill finish": list(table.finish_ps),
+        "prefill cached": list(table.cached_tokens),
+        "prefill preemptions": list(table.preemptions),
+        "busy links": [link.busy_ps for link in prefill.links],
     }
 
 
@@ -210,6 +319,7 @@ def run_oracle(seed: int) -> dict[str, object]:
         case.settings["block_size"],
         requests,
         None if setting["flow_control"] == "none" else flow,
+        oracle_prefill(case, prefill_case(case, setting), setting["replicas"]),
     )
     cluster.run()
     limit = workload.time_limit_ps or 1 << 60
@@ -230,6 +340,31 @@ def run_oracle(seed: int) -> dict[str, object]:
         "finish": [reached(r, "finish_ps") for r in requests],
         "cached": [max(0, r.cached_tokens) for r in requests],
         "preemptions": [r.preemptions for r in requests],
+        **({} if cluster.prefill is None else seen_of_oracle_prefill(cluster.prefill, limit)),
+    }
+
+
+def oracle_prefill(case: Case, pool: dict[str, object] | None, decode_replicas: int) -> OraclePrefill | None:
+    if pool is None:
+        return None
+    requests = [replace(r, queue_ps=-1, output_tokens=1) for r in case.oracle_requests()]
+    for request, priority in zip(requests, cluster_case(case.seed)[1].priority.tolist(), strict=True):
+        request.priority = priority
+    replicas = [OracleReplica(pool["step_time"], **pool["settings"]) for _ in range(pool["replicas"])]
+    links = [OracleLink(*pool["link"]) for _ in range(decode_replicas)]
+    return OraclePrefill(replicas, requests, links, *prefill_policies(case, pool))
+
+
+def seen_of_oracle_prefill(prefill: OraclePrefill, limit: int) -> dict[str, object]:
+    requests = prefill.requests
+    return {
+        "prefill replica": [prefill.routed_to.get(i, -1) for i in range(len(requests))],
+        "prefill queue": [r.queue_ps if r.queue_ps <= limit else -1 for r in requests],
+        "prefill scheduled": [r.scheduled_ps for r in requests],
+        "prefill finish": [r.finish_ps for r in requests],
+        "prefill cached": [max(0, r.cached_tokens) for r in requests],
+        "prefill preemptions": [r.preemptions for r in requests],
+        "busy links": [sum(end - start for start, end in link.transfers) for link in prefill.links],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from planner.bounds.queueing import finish_floors, start_floors, wait_floor, waiting_longer
 from planner.bounds.steps import Array, Ints, StepFloors
 from planner.evaluate import Evaluator
-from planner.parameters import content_id, policy_name, to_deployment
+from planner.parameters import OF_DISAGGREGATION, content_id, policy_name, to_deployment
 from sim.checks import check_deployment
 from sim.deployment import Deployment
 from sim.errors import InputError
@@ -24,7 +24,7 @@ from sim.metrics import METRICS, PS_PER_MS, PS_PER_S, distribution, flat_name
 ROUNDING = 1e-9  # bounds are in floating point, the simulation in whole picoseconds
 BIN = 0.01  # gaps between tokens are known to the width of a histogram's bin
 
-# What the floors of requests and steps depend on: neither on policies nor on how many replicas there are.
+# What the floors of requests and steps depend on: neither on routing and admission nor on how many replicas there are.
 _REPLICA = (
     "gpu",
     "tensor_parallel_size",
@@ -35,16 +35,22 @@ _REPLICA = (
     "kv_cache_dtype",
     "quantization",
     "async_scheduling",
+    "long_prefill_token_threshold",
     "gateway",
+    *OF_DISAGGREGATION,
 )
 
 
 @dataclass(slots=True)
 class _Floors:
-    """Of each request of the workload, in ps; independent of the load."""
+    """Of each request of the workload, in ps; independent of the load.
 
-    before: Array  # from its arrival to its place in the engine's queue
-    prefill: Array  # from its first step to the end of the step that makes its first token
+    With a prefill pool all but `lead` are those of the decode pool, through which every request goes.
+    """
+
+    before: Array  # from its arrival to its place in the first engine's queue
+    lead: Array  # from its first step, if that is in a prefill pool, to its place in the next engine's queue; else 0
+    prefill: Array  # from its first step there to the end of the step that makes its first token
     decode: Array  # from there to its last token
     work: Array  # of one replica's time
     gap: float  # between two tokens of anybody
@@ -53,12 +59,12 @@ class _Floors:
     @property
     def ttft(self) -> Array:
         """As the client sees it."""
-        return self.before + self.prefill + self.overhead.first_token_ps
+        return self.before + self.lead + self.prefill + self.overhead.first_token_ps
 
     @property
     def e2e(self) -> Array:
         """As the client sees it."""
-        return self.before + self.prefill + self.decode + self.overhead.last_token_ps
+        return self.before + self.lead + self.prefill + self.decode + self.overhead.last_token_ps
 
 
 class Bounds:
@@ -81,7 +87,7 @@ class Bounds:
 
         Metrics without a bound are left out; all are where the engine would refuse to start the candidate.
         """
-        blind = ("scheduling", "preemption", "routing", "snapshot_interval_ms")
+        blind = ("scheduling", "preemption", "routing", "prefill_routing", "snapshot_interval_ms")
         key = content_id({name: value for name, value in parameters.items() if name not in blind})
         if key not in self._known:
             try:
@@ -98,6 +104,10 @@ class Bounds:
         capacity = kv_capacity(deployment)
         total = self._prompt + self._output
         fits = (total <= capacity.max_model_len) & (total - 1 <= capacity.num_blocks * deployment.block_size)
+        pool = deployment.prefill_pool()
+        if pool is not None:
+            elsewhere = kv_capacity(pool)
+            fits &= (self._prompt < elsewhere.max_model_len) & (self._prompt <= elsewhere.tokens)
         closed = bool(evaluator.workload.users)
         served = fits if closed else fits & (self._arrival <= self._limit)
         static = evaluator.static_metrics(parameters)
@@ -117,17 +127,44 @@ class Bounds:
             everybody=policy_name(parameters["admission"]) == "always-admit"
             and policy_name(parameters["flow_control"]) == "none"
             and not (closed and self._limit < math.inf),
-            seats_held=deployment.max_num_seqs * longest <= capacity.num_blocks,
+            # Who waits for its KV to come over holds blocks and no seat, so that blocks may run out before seats do.
+            seats_held=pool is None and deployment.max_num_seqs * longest <= capacity.num_blocks,
             request_slo=evaluator.request_slo,
         )
         found = static | case.metrics(static["cost_per_hour"])
         return {name: value for name, value in found.items() if name in METRICS and math.isfinite(value)}
 
     def _floors_of(self, deployment: Deployment, parameters: Mapping[str, Any]) -> _Floors:
-        key = content_id([parameters[name] for name in _REPLICA])
+        key = content_id([parameters[name] for name in _REPLICA], parameters["prefill_replicas"] > 0)
         if key not in self._floors:
-            self._floors[key] = self._make_floors(deployment)
+            floors = self._make_floors(deployment)
+            pool = deployment.prefill_pool()
+            self._floors[key] = floors if pool is None else self._with_prefill_pool(floors, deployment, pool)
         return self._floors[key]
+
+    def _with_prefill_pool(self, whole: _Floors, deployment: Deployment, pool: Deployment) -> _Floors:
+        """The floors of a decode pool behind a prefill pool, from those of a decode pool that prefills itself (`whole`).
+
+        A disaggregated request computes nothing but its prompt's last token in the decode pool, and that only after its
+        prefill, the way to the second server, and the transfer's latency unless all of it is cached there. Of a request
+        that the decider may leave where it decodes, the lesser of both ways counts.
+        """
+        overhead = whole.overhead
+        ones = np.ones_like(self._prompt)
+        steps = StepFloors(deployment, self._evaluator.coefficients)
+        tail = steps.prefill_ps(ones, self._prompt - 1)
+        elsewhere = self._make_floors(pool)
+        way = overhead.last_token_ps + overhead.before_queue_ps + overhead.before_queue_ps_per_token * self._prompt
+        lead = elsewhere.prefill + way
+        if deployment.disaggregation.name != "always":
+            # Direct: `whole.prefill`, of which the tail counts as such below.
+            lead = np.minimum(lead, np.maximum(whole.prefill - tail, 0.0))
+        return replace(
+            whole,
+            lead=lead,
+            prefill=np.minimum(tail, whole.prefill),
+            work=steps.work_ps(self._prompt, self._output, ones, self._prompt - 1),
+        )
 
     def _make_floors(self, deployment: Deployment) -> _Floors:
         coefficients = self._evaluator.coefficients
@@ -139,6 +176,7 @@ class Bounds:
         before = overhead.gateway_ps + overhead.before_queue_ps + overhead.before_queue_ps_per_token * self._prompt
         return _Floors(
             before=before.astype(np.float64),
+            lead=np.zeros(len(self._prompt)),
             prefill=steps.prefill_ps(new, cached),
             decode=steps.decode_ps(self._prompt, self._output),
             work=steps.work_ps(self._prompt, self._output, new, cached),
