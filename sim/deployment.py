@@ -70,13 +70,16 @@ class Deployment:
         """
         if self.prefill_replicas == 0:
             return None
-        own = {name: getattr(self, f"prefill_{name}") for name in PREFILL_SETTINGS}
+        changes: dict[str, Any] = {f"prefill_{name}": None for name in PREFILL_SETTINGS}
+        for name in PREFILL_SETTINGS:
+            own = getattr(self, f"prefill_{name}")
+            if own is not None:
+                changes[name] = own
         return replace(
             self,
-            **{name: value for name, value in own.items() if value is not None},
             replicas=self.prefill_replicas,
             routing=self.prefill_routing,
             num_gpu_blocks_override=None,
             prefill_replicas=0,
-            **{f"prefill_{name}": None for name in PREFILL_SETTINGS},
+            **changes,
         )

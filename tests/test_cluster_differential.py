@@ -226,7 +226,9 @@ def prefill_of(case: Case, workload: Workload, pool: dict[str, object] | None, d
     if pool is None:
         return None
     table, replicas = engines(workload, pool["settings"], pool["step_time"], pool["replicas"], prefill=True)
-    return Prefill(table, replicas, [Link(*pool["link"]) for _ in range(decode_replicas)], *prefill_policies(case, pool))
+    return Prefill(
+        table, replicas, [Link(*pool["link"]) for _ in range(decode_replicas)], *prefill_policies(case, pool)
+    )
 
 
 def engines(

@@ -17,7 +17,7 @@ from planner.export._base import SimulatedPlan
 from planner.export.timed_trace import chunk_tokens, trace_lines
 from planner.export.vllm_serve import placement, ports, serve_script
 from planner.goals import Constraint
-from planner.parameters import resolve, to_deployment
+from planner.parameters import OF_DISAGGREGATION, resolve, to_deployment
 from planner.plan import Plan
 from sim.catalog import load_gpu
 from sim.errors import InputError
@@ -94,6 +94,7 @@ def test_exported_flags_read_back_to_the_simulated_parameters(values: dict, sche
     expected = {**plan.deployment, "max_model_len": plan.max_model_len, "model": "meta-llama/Llama-2-70b-hf"}
     assert found == {name: expected[name] for name in found}
     not_of_the_engine = {"gpu", "routing", "admission", "flow_control", "gateway", "snapshot_interval_ms"}
+    not_of_the_engine |= {"prefill_replicas", *OF_DISAGGREGATION}
     assert set(found) == set(expected) - not_of_the_engine
 
 

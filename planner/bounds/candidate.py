@@ -143,7 +143,7 @@ class Bounds:
         return self._floors[key]
 
     def _with_prefill_pool(self, whole: _Floors, deployment: Deployment, pool: Deployment) -> _Floors:
-        """The floors of a decode pool behind a prefill pool, from those of a decode pool that prefills itself (`whole`).
+        """The floors of a decode pool behind a prefill pool, from those of one that prefills itself (`whole`).
 
         A disaggregated request computes nothing but its prompt's last token in the decode pool, and that only after its
         prefill, the way to the second server, and the transfer's latency unless all of it is cached there. Of a request

@@ -17,6 +17,8 @@ class Link:
         self.free_ps = 0  # when the last transfer reserved so far ends
         self.tokens = 0  # of all transfers
         self.busy_ps = 0  # of all transfers
+        self.transfers = 0
+        self.moving_ps = 0  # of all transfers, the wait for the link included
         self._bytes_per_s: Final = bytes_per_s
         self._bytes_per_token: Final = bytes_per_token
         self._latency_ps: Final = latency_ps
@@ -35,6 +37,8 @@ class Link:
         """Transfer the KV of that many tokens as soon as the link is free; returns when that ends."""
         end = self.end_ps(now, tokens)
         self.tokens += tokens
+        self.transfers += 1
+        self.moving_ps += end - now
         self.busy_ps += self.duration_ps(tokens)
         self.free_ps = end
         return end
