@@ -2,21 +2,21 @@
 
 Every probe serves the same requests (common random numbers), arriving faster or slower, and is cut short once its first
 requests already miss the SLO beyond doubt. What is reported is verified on both sides: the rate itself in a full
-simulation that keeps the SLO, and a rate above it, at most `TOLERANCE` away, in one that does not.
+simulation that keeps the SLO, and the next rate, at most `TOLERANCE` above it, in one that does not.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.boundary import FARTHEST, Boundary, excess, nearest_step, rate_scale
 from planner.bounds import Bounds
 from planner.evaluate import Evaluator, Outcome, Trial, load_coefficient_set, load_named_model, priced_gpus
-from planner.goals import judge, request_slo
+from planner.goals import Constraint, judge, request_slo, service_levels
 from planner.parameters import Parameters
 from planner.plan import Plan, make_workload
 from planner.search.pruning import broken_by_bounds
@@ -25,13 +25,10 @@ from sim.workload import Workload
 
 TOLERANCE = 0.01  # between a rate that holds and one that does not, as a share
 FIRST_SHARE = 0.2  # of the requests, that an early look takes
+FAR = 1.3  # times a rate that holds, from which an early look is taken
 HOPELESS = 1.0  # a sum of relative violations in the early look, from which the full run is spared
-MOST_DOUBLINGS = 24
-LOWEST = 1 / 4096  # of the plan's own rate
 LONGEST_S = 2e6  # of a simulated run
 MOST_REPLICAS = 4096
-
-Judge = Callable[[Outcome], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,8 @@ class Probe:
     rate_rps: float
     holds: bool
     outcome: Outcome | None  # None: ruled out by its bounds
-    cut_short: bool = False  # judged by its first requests
+    cut_short: bool = False  # judged by its bounds or its first requests
+    step: int | None = None  # of the rates that are tried one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,7 @@ class Prober:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.levels = service_levels(plan.constraints)
         gpu = plan.deployment["gpu"]
         workload = make_workload(plan.workload, plan.folder, plan.seed)
         self.base_rps = offered_rate(workload)
@@ -79,18 +78,22 @@ class Prober:
 
     def at(self, rate_rps: float, parameters: Parameters | None = None, early: bool = True) -> Probe:
         """The plan, or one with other `parameters`, at a rate; `early`: bounds or its first requests may judge it."""
+        return self.scaled(rate_rps / self.base_rps, parameters, early)
+
+    def scaled(self, scale: float, parameters: Parameters | None = None, early: bool = True) -> Probe:
+        """The same at a multiple of the plan's own rate."""
         parameters = parameters or self.plan.deployment
-        scale = rate_rps / self.base_rps
+        rate_rps = scale * self.base_rps
         if early:
             if self._ruled_out(parameters, scale):
                 return Probe(rate_rps, False, None, cut_short=True)
             first = round(FIRST_SHARE * len(self._evaluator.workload))
             if first >= 100:
                 outcome = self._run(Trial(parameters, requests=first, rate_scale=scale))
-                if outcome.saturation == "overloaded" and judge(self.plan.constraints, outcome.metrics)[0] > HOPELESS:
+                if outcome.saturation == "overloaded" and judge(self.levels, outcome.metrics)[0] > HOPELESS:
                     return Probe(rate_rps, False, outcome, cut_short=True)
         outcome = self._run(Trial(parameters, rate_scale=scale))
-        return Probe(rate_rps, self._holds(outcome), outcome)
+        return Probe(rate_rps, carries(self.levels, outcome), outcome)
 
     def _run(self, trial: Trial) -> Outcome:
         outcome = self._evaluator(trial)
@@ -101,17 +104,20 @@ class Prober:
     def _ruled_out(self, parameters: Parameters, scale: float) -> bool:
         workload = self._evaluator.requests_of(Trial(parameters, rate_scale=scale))
         bounds = Bounds(dataclasses.replace(self._evaluator, workload=workload)).of(parameters)
-        return broken_by_bounds(self.plan.constraints, bounds)[1] is not None
+        return broken_by_bounds(self.levels, bounds)[1] is not None
 
-    def _holds(self, outcome: Outcome) -> bool:
-        """Every constraint holds, and the queue does not grow without end."""
-        return outcome.saturation != "overloaded" and judge(self.plan.constraints, outcome.metrics)[1] is None
+
+def carries(levels: tuple[Constraint, ...], outcome: Outcome) -> bool:
+    """Whether a simulation shows a plan that holds its service levels, and whose queue does not grow without end."""
+    runs = outcome.refused is None and outcome.failed is None
+    return runs and outcome.saturation != "overloaded" and judge(levels, outcome.metrics)[1] is None
 
 
 def offered_rate(workload: Workload) -> float:
     """The mean arrival rate of an open-loop workload, in requests a second. Raises InputError for a closed one."""
     if workload.users:
-        raise InputError("workload.arrival.process", "must be an open loop: the users of a closed one set the rate")
+        problem = "must be an open loop for a highest rate to exist: the users of a closed one set the rate themselves"
+        raise InputError("workload.arrival.process", problem)
     if workload.time_limit_ps:
         raise InputError("workload.time_limit_s", "must be left out: a clock that ends the run hides an overload")
     span_ps = int(np.max(workload.arrival_ps)) - int(np.min(workload.arrival_ps)) if len(workload) else 0
@@ -120,50 +126,48 @@ def offered_rate(workload: Workload) -> float:
     return (len(workload) - 1) / (span_ps / 1e12)
 
 
-def max_rate(prober: Prober, tolerance: float = TOLERANCE) -> Capacity:
-    """The highest rate that `prober`'s plan carries, to within `tolerance`: bracketed by doubling, then bisected."""
+def max_rate(prober: Prober) -> Capacity:
+    """The highest rate that `prober`'s plan carries, of the rates `rate_scale` apart from its own.
+
+    It begins at the plan's own rate. First requests can err, where a burst comes first; bounds cannot.
+    """
     probes: list[Probe] = []
-
-    def probe(rate_rps: float, early: bool = True) -> Probe:
-        probes.append(prober.at(rate_rps, early=early))
-        return probes[-1]
-
-    low, high = 0.0, math.inf
-    rate = prober.base_rps
-    lowest = max(rate * LOWEST, prober.requests / LONGEST_S)
-    for _ in range(MOST_DOUBLINGS):
-        if probe(rate).holds:
-            low = rate
-            rate *= 2
-        else:
-            high = rate
-            rate /= 2
-        if (low and high < math.inf) or rate < lowest:
-            break
-    while low and high < math.inf and high / low > 1 + tolerance:
-        middle = math.sqrt(low * high)
-        if probe(middle).holds:
-            low = middle
-        else:
-            high = middle
-    if high < math.inf and _full(probes, high) is None and probe(high, early=False).holds:
-        # Its bounds cannot err; its first requests can, where a burst comes first: then what follows is no bracket.
-        low, high = high, math.inf
-    broken = min((p for p in probes if not p.holds and p.rate_rps >= low), key=lambda p: p.rate_rps, default=None)
-    return Capacity(low, None if high == math.inf else high, _limit(prober.plan, broken), tuple(probes))
+    least = max(-FARTHEST, nearest_step(prober.requests / LONGEST_S / prober.base_rps))
+    search = Boundary(lowest=min(least, 0), highest=FARTHEST, hint=0, width=64)
+    sure: set[int] = set()  # steps that are to be simulated in full
+    while True:
+        step = search.next()
+        if step is None:
+            if search.high is None or search.high in sure or not _looked_early(probes, search.high):
+                break
+            step = search.high
+            sure.add(step)
+            search.doubt(step)
+        far = search.low is None or rate_scale(step) > FAR * rate_scale(search.low)
+        probe = prober.scaled(rate_scale(step), early=far and step not in sure)
+        probes.append(dataclasses.replace(probe, step=step))
+        search.learn(step, probe.holds, _excess(prober, probe))
+    low = 0.0 if search.low is None else prober.base_rps * rate_scale(search.low)
+    high = None if search.high is None else prober.base_rps * rate_scale(search.high)
+    broken = next((p for p in reversed(probes) if p.step == search.high), None)
+    return Capacity(low, high, _limit(prober, broken), tuple(probes))
 
 
-def _full(probes: list[Probe], rate_rps: float) -> Probe | None:
-    """The full simulation at that rate, if there was one."""
-    return next((p for p in probes if p.rate_rps == rate_rps and not p.cut_short), None)
+def _looked_early(probes: list[Probe], step: int) -> bool:
+    """Whether all that speaks against a rate is its first requests."""
+    return all(p.cut_short and p.outcome is not None for p in probes if p.step == step)
 
 
-def _limit(plan: Plan, broken: Probe | None) -> str:
+def _excess(prober: Prober, probe: Probe) -> float:
+    return math.nan if probe.outcome is None or probe.cut_short else excess(prober.levels, probe.outcome.metrics)
+
+
+def _limit(prober: Prober, broken: Probe | None) -> str:
     if broken is None:
         return "nothing up to the highest rate tried"
     if broken.outcome is None:
         return "the physics: its bounds break the SLO"
-    return judge(plan.constraints, broken.outcome.metrics)[1] or "the queue grows without end"
+    return judge(prober.levels, broken.outcome.metrics)[1] or "the queue grows without end"
 
 
 def fewest_replicas(prober: Prober, rate_rps: float) -> tuple[int | None, tuple[tuple[int, Probe], ...]]:

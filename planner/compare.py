@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.goals import CAPACITY_METRICS, metric_senses
 from planner.plan import Plan, load_plan, simulate_plan
 from planner.report import names
 from sim.errors import InputError
-from sim.metrics import METRICS, flatten
+from sim.metrics import flatten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +28,7 @@ SHOWN = (
     "cost_per_million_output_tokens",
     "completed",
     "output_tokens_per_s",
+    "max_rate_rps",
     "goodput_rps",
     "slo_attainment",
     "ttft_mean_ms",
@@ -101,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 def side(path: Path) -> Side:
     """The plan at `path`, simulated. Raises InputError."""
+    known: dict[str, float] = {}  # what the search found by more than one simulation
     if path.is_dir():
         from planner.report import verdict
         from planner.run_plans import plan_of_run
@@ -111,6 +114,7 @@ def side(path: Path) -> Side:
         if recommended is None:
             raise InputError(str(path), "has no feasible plan to compare; name a plan.yaml")
         plan, name = plan_of_run(found, recommended["id"]), f"{found.name} {recommended['id']}"
+        known = {metric: value for metric, value in recommended["metrics"].items() if metric in CAPACITY_METRICS}
     else:
         try:
             plan, name = load_plan(path), path.stem
@@ -122,7 +126,8 @@ def side(path: Path) -> Side:
 def side_of(plan: Plan, name: str) -> Side:
     """A plan, simulated. Raises InputError."""
     result = simulate_plan(plan)
-    return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, flatten(result.summary()))
+    metrics = flatten(result.summary()) | known
+    return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, metrics)
 
 
 def differing(first: Side, second: Side) -> list[tuple[str, str, str]]:
@@ -202,5 +207,5 @@ def change_words(metric: str, a: float | None, b: float | None) -> str:
     if a is None or b is None or not a or math.isnan(a) or math.isnan(b) or abs(b / a - 1) < NOISE:
         return "=" if a == b or (a and b and abs(b / a - 1) < NOISE) else ""
     fuller = metric.endswith(("utilization", "utilization_mean"))
-    better = "" if fuller else " better" if (b > a) == (METRICS[metric] == "max") else " worse"
+    better = "" if fuller else " better" if (b > a) == (metric_senses()[metric] == "max") else " worse"
     return f"{100 * (b / a - 1):+.1f}%{better}"

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from planner.documents import describe, nearest
@@ -13,6 +14,25 @@ from sim.errors import InputError
 
 STATIC_METRICS = ("gpus", "cost_per_hour")  # known from a plan's parameters, without simulation
 OPERATORS = ("<=", ">=", "<", ">")
+CAPACITY_METRICS = {"max_rate_rps": "max", "min_gpus": "min"}
+"""Metrics that take several simulations of a plan, at other rates or sizes, and which way they are better."""
+
+# What a constraint may say of how much is bought or served, rather than of how well: no part of the SLO that a capacity
+# is found for.
+_VOLUMES = frozenset(
+    {
+        *STATIC_METRICS,
+        *CAPACITY_METRICS,
+        "cost_per_million_output_tokens",
+        "requests_per_s",
+        "output_tokens_per_s",
+        "total_tokens_per_s",
+        "goodput_rps",
+        "duration_s",
+        "offered",
+        "completed",
+    }
+)
 
 _CONSTRAINT = re.compile(r"\s*([A-Za-z][\w.]*)\s*(<=|>=|==|<|>|=)\s*(\S+)\s*")
 _REQUEST_METRIC = re.compile(r"(ttft|tpot|e2e)_(?:mean|p\d+|max)_ms")
@@ -56,9 +76,20 @@ class Objective:
 
 def known_metrics() -> tuple[str, ...]:
     """Every flat metric that may stand in `slo` and `objectives`."""
+    return tuple(metric_senses())
+
+
+@cache
+def metric_senses() -> dict[str, str]:
+    """Of every flat metric, whether more (`max`) or less (`min`) of it is better."""
     from sim.metrics import METRICS
 
-    return tuple(METRICS)
+    return METRICS | CAPACITY_METRICS
+
+
+def service_levels(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """The constraints on how well requests are served: what a plan must hold at the rates that it is said to carry."""
+    return tuple(c for c in constraints if c.metric.rpartition(".")[2] not in _VOLUMES)
 
 
 def check_metric(metric: str, field: str) -> str:

@@ -15,7 +15,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.documents import apply_overrides, check_keys, check_number, describe, load_document, nearest
-from planner.goals import Constraint, Objective, parse_constraints, parse_objectives
+from planner.goals import (
+    CAPACITY_METRICS,
+    Constraint,
+    Objective,
+    parse_constraints,
+    parse_objectives,
+    service_levels,
+)
 from planner.parameters import DEFAULTS, PARAMETERS, POLICIES, Parameters, check_parameter, policy_spec
 from planner.plan import check_prices
 from sim.errors import InputError
@@ -88,6 +95,18 @@ class Space:
     document: dict[str, Any]
     folder: Path  # what relative paths in the document are relative to
 
+    def asks(self, metric: str) -> bool:
+        """Whether an objective or a constraint is about `metric`."""
+        return any(goal.metric == metric for goal in (*self.objectives, *self.constraints))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of replicas of which each plan takes the fewest that hold the SLO; empty unless `min_gpus` is
+        asked for."""
+        if not self.asks("min_gpus"):
+            return ()
+        return next((variable.options for variable in self.variables if variable.name == "replicas"), ())
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of options of each variable."""
@@ -131,7 +150,7 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
     if shape.search.method == "exhaustive" and size > MAX_EXHAUSTIVE and shape.search.budget is None:
         problem = f"would try {size:.1e} combinations, more than {MAX_EXHAUSTIVE:,}; set search.budget, or use nsga2"
         raise InputError("search.method", problem)
-    return Space(
+    space = Space(
         name=shape.name,
         model=shape.model,
         workload=shape.workload,
@@ -149,6 +168,24 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
         document=dict(document),
         folder=folder,
     )
+    _check_capacities(space)
+    return space
+
+
+def _check_capacities(space: Space) -> None:
+    """Raise InputError where a capacity is asked for and what it needs is not there."""
+    asked = [metric for metric in CAPACITY_METRICS if space.asks(metric)]
+    if not asked:
+        return
+    if not service_levels(space.constraints):
+        raise InputError("slo", f"needs a service level for {asked[0]} to be found at, as ttft_p99_ms <= 500")
+    if "min_gpus" in asked and len(space.sizes) < 2:
+        raise InputError(
+            "space.replicas", "is what min_gpus varies; give the numbers to choose from, as {min: 1, max: 16}"
+        )
+    if space.method == "screening":
+        problem = f"screening looks at windows, on which {asked[0]} has no value; use auto, exhaustive or nsga2"
+        raise InputError("search.method", problem)
 
 
 # -- the shape, by pydantic -------------------------------------------------------------------------------------

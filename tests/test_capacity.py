@@ -58,9 +58,10 @@ def test_where_the_search_starts_changes_nothing_beyond_the_tolerance() -> None:
 
 
 def test_judging_by_the_first_requests_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    early = max_rate(prober())
+    load = {"arrival": {"process": "poisson", "rate_rps": 90}}
+    early = max_rate(prober(workload=load))
     monkeypatch.setattr(capacity, "HOPELESS", math.inf)
-    full = max_rate(prober())
+    full = max_rate(prober(workload=load))
     assert (early.max_rate_rps, early.broken_at_rps) == (full.max_rate_rps, full.broken_at_rps)
     assert any(probe.cut_short for probe in early.probes)
 

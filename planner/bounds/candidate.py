@@ -97,6 +97,17 @@ class Bounds:
             self._known[key] = found
         return self._known[key]
 
+    def work_ceiling_rps(self, parameters: Mapping[str, Any]) -> float:
+        """The arrival rate at which the least work of all requests takes all of the replicas' time; inf where it cannot
+        be said. A short run may end above it: it ranks candidates, and proves nothing."""
+        try:
+            deployment = to_deployment(parameters, self._evaluator.model, self._evaluator.gpus)
+            check_deployment(deployment)
+            work = float(self._floors_of(deployment, parameters).work.sum())
+        except InputError:
+            return math.inf
+        return len(self._arrival) * deployment.replicas * PS_PER_S / work if work else math.inf
+
     def _bounds(self, parameters: Mapping[str, Any]) -> dict[str, float]:
         evaluator = self._evaluator
         deployment = to_deployment(parameters, evaluator.model, evaluator.gpus)

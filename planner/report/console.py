@@ -50,7 +50,9 @@ def summary_line(run: Run) -> str:
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
     simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
-    ruled_out = f" ({names.number(simulated)} simulated)" if simulated < len(run.evaluations) else ""
+    trials = run.manifest.get("trials")
+    more = f", {names.number(trials)} more times under other loads" if trials else ""
+    ruled_out = f" ({names.number(simulated)} simulated{more})" if more or simulated < len(run.evaluations) else ""
     return (
         f"{names.number(len(run.evaluations))} evaluated{ruled_out}, {names.number(feasible)} feasible, "
         f"{names.number(len(run.front))} on the front; {exact}{time}."
@@ -79,7 +81,8 @@ def _print_plans(console: Console, run: Run, groups: Sequence[Group], *, starred
     if wide and varying:
         grid.add_column("\nSettings", overflow="fold", ratio=1)
     ttft, tpot = verdict.ttft_metric(run), verdict.tpot_metric(run)
-    for heading in ("\nGPUs", "\n$/h", "Output\ntokens/s", _heading(ttft), _heading(tpot), "SLO\nheadroom"):
+    carried = ["Carries\nreq/s"] if verdict.asks(run, "max_rate_rps") else []
+    for heading in ("\nGPUs", "\n$/h", *carried, "Output\ntokens/s", _heading(ttft), _heading(tpot), "SLO\nheadroom"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for index, plan in enumerate(plans):
         first = starred and index == 0
@@ -120,6 +123,7 @@ def _figures(run: Run, plan: verdict.Evaluation, ttft: str, tpot: str) -> list[s
     return [
         names.number(metrics.get("gpus")),
         names.money(metrics.get("cost_per_hour")),
+        *([names.number(metrics.get("max_rate_rps"))] if verdict.asks(run, "max_rate_rps") else []),
         names.number(metrics.get("output_tokens_per_s")),
         names.number(metrics.get(ttft)),
         names.number(metrics.get(tpot)),

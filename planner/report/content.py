@@ -28,6 +28,8 @@ KEPT_METRICS = (
     "cost_per_million_output_tokens",
     "output_tokens_per_s",
     "requests_per_s",
+    "max_rate_rps",
+    "min_gpus",
     "goodput_rps",
     "slo_attainment",
     "ttft_mean_ms",

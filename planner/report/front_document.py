@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.goals import metric_senses
 from planner.report import content, names, verdict
-from sim.metrics import METRICS
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -59,7 +59,11 @@ def _has(plan: verdict.Evaluation, metric: str) -> bool:
 def _metric(run: Run, metric: str) -> dict[str, Any]:
     """How the page names a metric; which way it is better, empty for how full something is, which is no merit."""
     share = metric in SHARES
-    usual = "" if metric in SHARES and metric not in ("slo_attainment", "prefix_hit_rate") else METRICS.get(metric, "")
+    usual = (
+        ""
+        if metric in SHARES and metric not in ("slo_attainment", "prefix_hit_rate")
+        else metric_senses().get(metric, "")
+    )
     sense = dict(run.objectives).get(metric) or usual
     return {"name": metric, "label": names.axis_label(metric), "sense": sense, "share": share}
 

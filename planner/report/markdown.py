@@ -56,12 +56,16 @@ def _front(run: Run) -> list[str]:
     groups = verdict.distinct(run, verdict.front(run))
     varying = [name for name in names.varying([p["parameters"] for p, _ in groups]) if name != "gpu"]
     headings = ["", "TP x replicas", "GPU", "$/h", "output tokens/s", names.axis_label(ttft), names.axis_label(tpot)]
+    shown = ("gpus", "cost_per_hour", "output_tokens_per_s", ttft, tpot)
+    others = [metric for metric, _ in run.objectives if metric not in shown]
+    headings += [names.axis_label(metric) for metric in others]
     rows = []
     for index, (plan, _) in enumerate(groups[:ROWS]):
         metrics, parameters = plan["metrics"], plan["parameters"]
         row = ["★" if index == 0 else "", names.plan_label(parameters), str(parameters.get("gpu"))]
         row += [names.money(metrics.get("cost_per_hour")), names.number(metrics.get("output_tokens_per_s"))]
         row += [names.number(metrics.get(ttft)), names.number(metrics.get(tpot))]
+        row += [names.number(metrics.get(metric)) for metric in others]
         rows.append([*row, *([names.settings(parameters, varying)] if varying else [])])
     table = _table([*headings, *(["settings"] if varying else [])], rows)
     left = len(groups) - len(rows)

@@ -16,6 +16,8 @@ _METRICS = {
     "gpus": ("GPUs", ""),
     "cost_per_hour": ("cost", "$/h"),
     "cost_per_million_output_tokens": ("cost per million output tokens", "$"),
+    "max_rate_rps": ("highest rate within the SLO", "requests/s"),
+    "min_gpus": ("fewest GPUs within the SLO", ""),
     "slo_attainment": ("SLO attainment", ""),
     "shed_rate": ("share shed", ""),
     "jain_index": ("fairness between tenants (Jain)", ""),
@@ -32,7 +34,7 @@ _METRICS = {
 OPERATORS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">", "==": "="}
 
 # Budgets bound what may be bought; everything else that is constrained is a service level.
-BUDGETS = frozenset({"gpus", "cost_per_hour", "cost_per_million_output_tokens"})
+BUDGETS = frozenset({"gpus", "min_gpus", "cost_per_hour", "cost_per_million_output_tokens"})
 # What a plan's label already says.
 SIZE = ("tensor_parallel_size", "replicas", "prefill_tensor_parallel_size", "prefill_replicas")
 

@@ -46,6 +46,11 @@ def tpot_metric(run: Run) -> str:
     return next((metric for metric in asked if metric.startswith("tpot_")), "tpot_mean_ms")
 
 
+def asks(run: Run, metric: str) -> bool:
+    """Whether an objective or a constraint of the run is about `metric`."""
+    return any(metric == asked for asked, *_ in (*run.objectives, *run.constraints))
+
+
 def front(run: Run) -> list[Evaluation]:
     """The plans of the front, the recommended one first, the others by cost and then TTFT."""
     return sorted(run.front_evaluations(), key=lambda plan: _preference(run, plan))

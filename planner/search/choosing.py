@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.evaluate import Evaluator
-from planner.goals import STATIC_METRICS, judge
+from planner.goals import CAPACITY_METRICS, STATIC_METRICS, judge
 from planner.parameters import Parameters, canonical, content_id
 from planner.search._base import Choice, Method
 from planner.search.exhaustive import Exhaustive, Screened
@@ -20,18 +20,26 @@ class Identity:
 
     def __init__(self, space: Space, evaluator: Evaluator) -> None:
         self._space = space
+        self._sizes = space.sizes
         self._context = content_id(
             space.model, space.workload, space.seed, evaluator.request_slo, space.prices, space.coefficients
         )
 
     def of(self, choice: Choice) -> tuple[str, Parameters]:
         """(id, canonical parameters) of a combination."""
-        parameters = canonical(self._space.parameters(choice))
+        given = self._space.parameters(choice)
+        if self._sizes:
+            given["replicas"] = self._sizes[-1]  # lest one replica make light of its routing
+        parameters = self._one_form(canonical(given))
         return self.of_parameters(parameters), parameters
 
     def of_parameters(self, parameters: Parameters) -> str:
         """The id of the plan with these canonical parameters."""
-        return content_id(self._context, parameters)
+        return content_id(self._context, self._one_form(parameters))
+
+    def _one_form(self, parameters: Parameters) -> Parameters:
+        """A plan that takes the fewest replicas that hold is one plan, however many that are."""
+        return parameters | {"replicas": self._sizes[0]} if self._sizes else parameters
 
 
 def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
@@ -44,7 +52,7 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     enough = None if name in ("exhaustive", "screening") else int(budget / SCREENING_BUDGET) + 1
     total = count_plans(space, identity, evaluator, enough) if space.size <= SMALL else None
     if name == "auto":
-        name = _automatic(total, budget, evaluator)
+        name = _automatic(total, budget, evaluator, any(map(space.asks, CAPACITY_METRICS)))
     if name == "screening" and total is None:
         raise InputError("search.method", f"screening takes at most {SMALL:,} combinations, this space has more")
     most = budget if total is None else min(total, budget)
@@ -65,10 +73,10 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
     return evolving(space.shape, ordered, len(space.objectives), space.seed, population), most
 
 
-def _automatic(total: int | None, budget: int, evaluator: Evaluator) -> str:
+def _automatic(total: int | None, budget: int, evaluator: Evaluator, asks_capacity: bool) -> str:
     if total is not None and total <= budget:
         return "exhaustive"
-    if total is None or total * SCREENING_BUDGET > budget:
+    if total is None or total * SCREENING_BUDGET > budget or asks_capacity:
         return "nsga2"
     return "screening" if len(evaluator.workload) * SHORT >= LEAST_REQUESTS else "nsga2"
 

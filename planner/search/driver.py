@@ -6,15 +6,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from planner.evaluate import Evaluator, Outcome, Trial
 from planner.executors import Executor
-from planner.goals import judge
+from planner.goals import CAPACITY_METRICS, judge
 from planner.interrupts import Interrupts
 from planner.parameters import Parameters
 from planner.search._base import Choice, Method
+from planner.search.capacities import Capacities, Carried
 from planner.search.choosing import Identity, choose_method
 from planner.search.pruning import (
     Bounding,
@@ -27,7 +29,7 @@ from planner.search.pruning import (
 )
 from planner.search.screening import Screening
 from planner.search.surroundings import Evaluation, Found, Keeper, Progress, Reuse
-from planner.search.twins import Twins
+from planner.search.twins import Twins, speaks_for_twins
 from planner.space import DEFAULT_BUDGET, Space
 from planner.store import front_ids
 
@@ -78,14 +80,17 @@ class Search:
         self._known = {p: e for p, e in (known or {}).items() if p == self._identity.of_parameters(e["parameters"])}
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
         self._twins = twins or Twins()
-        self._bounds = bounds
+        asks_capacity = any(map(space.asks, CAPACITY_METRICS))
+        self.capacities = Capacities(space, evaluator, self.probe, bounds) if asks_capacity else None
+        sized = self.capacities is not None and self.capacities.sizes is not None and bounds is not None
+        self._bounds: Bounding | None = self.capacities.sizes if self.capacities is not None and sized else bounds
         self._reuse = reuse
         self._dominance = bounds is not None and space.method != "exhaustive"  # who asks for all gets every verdict
         self.simulations = 0  # run by this search: neither taken over nor known from a twin
         self.reused = 0  # simulated by an earlier search
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for
-        self.trial_requests = 0  # simulated in trials: windows, other seeds
+        self.trials_run = self.trial_requests = 0  # simulated in trials: windows, other seeds, rates
         self._screens = False
         self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
@@ -177,8 +182,9 @@ class Search:
         if kept is None or _is_ruled_out(kept):
             return None
         outcome = outcome_of(kept)
-        self._twins.learn(parameters, outcome)
-        return self.judged(plan, parameters, outcome)
+        if self.capacities is None:  # twins may carry different loads
+            self._twins.learn(parameters, outcome)
+        return self.judged(plan, kept["parameters"], outcome)
 
     def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
         """The evaluation that `outcome` makes under the space's constraints."""
@@ -191,7 +197,8 @@ class Search:
         violation, why_not = judge(self._space.constraints, outcome.metrics)
         missing = [o.metric for o in self._space.objectives if math.isnan(outcome.metrics.get(o.metric, math.nan))]
         if missing and why_not is None:
-            violation, why_not = math.inf, f"{missing[0]} has no value"
+            lost = CAPACITY_METRICS.get(missing[0]) and "its queue grows without end at the workload's own rate"
+            violation, why_not = math.inf, lost or f"{missing[0]} has no value"
         evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=True)
         evaluation["saturation"] = outcome.saturation
         return evaluation
@@ -202,11 +209,23 @@ class Search:
             for evaluation in ended.values():
                 self._keep(evaluation)
             for some in self._rounds(todo, ended):
-                for plan, outcome in self._outcomes(some):
-                    ended[plan] = evaluation = self.judged(plan, todo[plan], outcome)
+                for plan, found in self._carried(some):
+                    ended[plan] = evaluation = self._evaluated(plan, found)
                     self._keep(evaluation)
         finally:
             self._by_id.update((plan, evaluation) for plan, evaluation in ended.items() if evaluation is not None)
+
+    def _carried(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Carried]]:
+        if self.capacities is None:
+            return ((plan, Carried(todo[plan], outcome)) for plan, outcome in self._outcomes(todo))
+        return self.capacities.outcomes(todo, self._outcomes, self._front.plans if self._dominance else None)
+
+    def _evaluated(self, plan: str, found: Carried) -> Evaluation:
+        if found.rival is None:
+            return self.judged(plan, found.parameters, found.outcome)
+        why_not = f"dominated by {found.rival}: it does not carry {found.below_rps:.4g} requests/s"
+        evaluation = _evaluation(plan, found.parameters, found.outcome.metrics, 0.0, why_not, simulated=False)
+        return evaluation | {"feasible": None, "bound": "dominated"}
 
     def _rounds(
         self, todo: dict[str, Parameters], ended: dict[str, Evaluation | None]
@@ -222,7 +241,8 @@ class Search:
             yield todo
             return
         best = {plan: best_costs(self._space.objectives, self._bounds.of(todo[plan])) for plan in todo}
-        for plans in rounds(most_promising_first(best)):
+        ordered = rounds(most_promising_first(best)) if self.capacities is None else self.capacities.rounds(todo, best)
+        for plans in ordered:
             some: dict[str, Parameters] = {}
             # What one round knows already must not rule out plans of the same round: a resumed search knows more.
             for plan in plans:
@@ -270,9 +290,20 @@ class Search:
 
     def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
         """The outcomes of trials, by plan id."""
-        requests = len(self._evaluator.workload)
-        self.trial_requests += sum(requests if t.requests is None else t.requests for t in trials.values())
         return dict(self._simulated(trials))
+
+    def probe(self, candidates: Mapping[str, Parameters | Trial]) -> dict[str, Outcome]:
+        """The outcomes of candidates or trials, by plan id; of twins, one is simulated where it speaks for all."""
+        first: dict[tuple[str, Any], str] = {}
+        leader = {}
+        for plan, candidate in candidates.items():
+            trial = candidate if isinstance(candidate, Trial) else Trial(candidate)
+            what = (trial.requests, trial.seed, trial.rate_scale)
+            leader[plan] = first.setdefault((self._twins.key(trial.parameters), what), plan)
+        found = dict(self._simulated({plan: candidates[plan] for plan in first.values()}))
+        alone = [p for p, head in leader.items() if p != head and not speaks_for_twins(found[head])]
+        found |= self._simulated({plan: candidates[plan] for plan in alone})
+        return {plan: found[plan] if plan in found else found[head] for plan, head in leader.items()}
 
     def _dominated(self, plan: str, parameters: Parameters, best: Cost) -> Evaluation | None:
         """The evaluation of a plan that one on the front so far dominates whatever its simulation would say."""
@@ -320,17 +351,26 @@ class Search:
                 item = next(outcomes, None)
             if item is None:
                 return
-            self.simulations += not isinstance(todo[ids[item[0]]], Trial)
             plan, outcome = ids[item[0]], item[1]
+            self._count(todo[plan])
             if self._reuse is not None:
                 self._reuse.put(todo[plan], outcome)
             yield plan, outcome
+
+    def _count(self, candidate: Parameters | Trial) -> None:
+        if isinstance(candidate, Trial):
+            self.trials_run += 1
+            self.trial_requests += candidate.requests or len(self._evaluator.workload)
+        else:
+            self.simulations += 1
 
     def _keep(self, evaluation: Evaluation | None) -> None:
         if evaluation is None:
             return
         if evaluation["id"] not in self._known:
             self._keeper.append([evaluation])
+        if self.capacities is not None:
+            self.capacities.note(evaluation["id"], evaluation["parameters"], evaluation["metrics"])
         progress = self._progress
         if _is_ruled_out(evaluation):
             progress.ruled_out += 1

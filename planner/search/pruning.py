@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from planner.goals import STATIC_METRICS, Constraint, Objective
-from sim.metrics import METRICS
+from planner.goals import STATIC_METRICS, Constraint, Objective, metric_senses
 
 FIRST_ROUND = 32  # of a pruned search: enough for a pool of workers, few enough to learn from early
 LARGEST_ROUND = 512
@@ -22,13 +21,18 @@ class Bounding(Protocol):
         """Bounds by flat metric: from below for what is better low, from above for what is better high."""
         ...
 
+    def work_ceiling_rps(self, parameters: Mapping[str, Any]) -> float:
+        """An arrival rate about which a candidate has no time left, to rank by."""
+        ...
+
 
 def broken_by_bounds(constraints: Iterable[Constraint], bounds: Mapping[str, float]) -> tuple[float, str | None]:
     """(sum of the relative violations that are sure, what is violated in words or None)."""
+    senses = metric_senses()
     total = 0.0
     broken = []
     for constraint in constraints:
-        sense = METRICS[constraint.metric]
+        sense = senses[constraint.metric]
         bounded = constraint.operator in (("<=", "<") if sense == "min" else (">=", ">"))
         if constraint.metric in STATIC_METRICS or constraint.metric not in bounds or not bounded:
             continue
@@ -44,10 +48,11 @@ def broken_by_bounds(constraints: Iterable[Constraint], bounds: Mapping[str, flo
 
 def best_costs(objectives: Sequence[Objective], bounds: Mapping[str, float]) -> Cost:
     """The costs that a candidate with these bounds cannot be below; -inf where nothing is known."""
+    senses = metric_senses()
     costs = []
     for objective in objectives:
         better_low = objective.sense == "min"
-        known = objective.metric in bounds and (METRICS[objective.metric] == "min") == better_low
+        known = objective.metric in bounds and (senses[objective.metric] == "min") == better_low
         static = objective.metric in STATIC_METRICS and objective.metric in bounds
         costs.append(objective.cost(bounds) if known or static else float("-inf"))
     return tuple(costs)
@@ -74,13 +79,13 @@ def most_promising_first(costs: Mapping[str, Cost]) -> list[str]:
     return sorted(costs, key=promise)
 
 
-def rounds(plans: Sequence[str]) -> Iterable[list[str]]:
+def rounds(plans: Sequence[str], first: int = FIRST_ROUND, largest: int = LARGEST_ROUND) -> Iterable[list[str]]:
     """`plans` in order, in rounds that double in size: what is learnt in one rules out plans of the next.
 
     The sizes depend on nothing but how many there are, so that the same plans are simulated whoever simulates.
     """
-    start, size = 0, FIRST_ROUND
+    start, size = 0, first
     while start < len(plans):
         yield list(plans[start : start + size])
         start += size
-        size = min(2 * size, LARGEST_ROUND)
+        size = min(2 * size, largest)

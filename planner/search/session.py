@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.bounds import Bounds
+from planner.capacity import offered_rate
 from planner.confidence import annotate
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator, plan_of
 from planner.evaluation_store import EvaluationStore, key_of, open_store
@@ -53,6 +54,8 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
     claim_directory(options.out, overwrite=options.overwrite, resume=options.resume)
     started = time.monotonic()
     evaluator = make_evaluator(space)
+    if space.asks("max_rate_rps"):
+        offered_rate(evaluator.workload)  # refuses a workload without a rate of its own
     manifest = _manifest(space, evaluator)
     known = _known(options, manifest["context"]) if options.resume else {}
     store = RunStore(options.out)
@@ -70,6 +73,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
             manifest["reused"] = running.reused
             if space.seeds > 1 and not found.interrupted:
                 try_under_seeds(space, running, found.evaluations)
+            manifest["trials"] = running.trials_run
             manifest["trial_requests"] = running.trial_requests
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:

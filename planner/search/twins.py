@@ -36,7 +36,7 @@ class Twins:
 
     def learn(self, parameters: Parameters, outcome: Outcome) -> bool:
         """Remember an outcome if it holds for the candidate's twins too; whether it does."""
-        holds = outcome.failed is None and (outcome.refused is not None or outcome.metrics.get("preemptions") == 0)
+        holds = speaks_for_twins(outcome)
         if holds:
             self._outcomes[self.key(parameters)] = outcome
         return holds
@@ -44,6 +44,11 @@ class Twins:
     def outcome(self, parameters: Parameters) -> Outcome | None:
         """The outcome of a twin that holds for this candidate too, if there is one."""
         return self._outcomes.get(self.key(parameters))
+
+
+def speaks_for_twins(outcome: Outcome) -> bool:
+    """Whether the outcome of one candidate is that of its twins too."""
+    return outcome.failed is None and (outcome.refused is not None or outcome.metrics.get("preemptions") == 0)
 
 
 def alike_schedulings(workload: Workload) -> set[str]:
