@@ -27,6 +27,7 @@ TOLERANCE = 0.01  # between a rate that holds and one that does not, as a share
 FIRST_SHARE = 0.2  # of the requests, that an early look takes
 FAR = 1.3  # times a rate that holds, from which an early look is taken
 HOPELESS = 1.0  # a sum of relative violations in the early look, from which the full run is spared
+LEAST_LATENCIES = 4  # that a run must last, for a rate above the plan's own to be called carried
 LONGEST_S = 2e6  # of a simulated run
 MOST_REPLICAS = 4096
 
@@ -93,7 +94,8 @@ class Prober:
                 if outcome.saturation == "overloaded" and judge(self.levels, outcome.metrics)[0] > HOPELESS:
                     return Probe(rate_rps, False, outcome, cut_short=True)
         outcome = self._run(Trial(parameters, rate_scale=scale))
-        return Probe(rate_rps, carries(self.levels, outcome), outcome)
+        burst = scale > 1 and is_burst(outcome)
+        return Probe(rate_rps, carries(self.levels, outcome) and not burst, outcome)
 
     def _run(self, trial: Trial) -> Outcome:
         outcome = self._evaluator(trial)
@@ -111,6 +113,14 @@ def carries(levels: tuple[Constraint, ...], outcome: Outcome) -> bool:
     """Whether a simulation shows a plan that holds its service levels, and whose queue does not grow without end."""
     runs = outcome.refused is None and outcome.failed is None
     return runs and outcome.saturation != "overloaded" and judge(levels, outcome.metrics)[1] is None
+
+
+def is_burst(outcome: Outcome) -> bool:
+    """Whether the requests of a run come almost at once, next to how long one takes: it then shows how a burst is
+    worked off, and says nothing of the rate at which they came."""
+    metrics = outcome.metrics
+    latency_s = metrics.get("e2e_mean_ms", math.nan) / 1e3
+    return metrics.get("duration_s", math.nan) < LEAST_LATENCIES * latency_s
 
 
 def offered_rate(workload: Workload) -> float:
@@ -167,6 +177,8 @@ def _limit(prober: Prober, broken: Probe | None) -> str:
         return "nothing up to the highest rate tried"
     if broken.outcome is None:
         return "the physics: its bounds break the SLO"
+    if carries(prober.levels, broken.outcome):
+        return "the workload, whose requests come all at once at higher rates; give it more of them"
     return judge(prober.levels, broken.outcome.metrics)[1] or "the queue grows without end"
 
 

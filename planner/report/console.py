@@ -35,6 +35,9 @@ def print_front(console: Console, run: Run) -> None:
         if len(groups) > MAX_ROWS:
             line(console, f"The front has {len(groups)} plans; the first {MAX_ROWS} are shown, front.csv has all.")
         line(console, f"{star(console)} recommended: {verdict.rule(run)}.", indent=2)
+        short = sum(bool(plan.get("may_carry_more")) for plan in run.front_evaluations())
+        if short:
+            line(console, f"{short} plans of the front may carry more: {content.SHORT}.", indent=2)
     else:
         _print_nothing_feasible(console, run)
     line(console, summary_line(run))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 HOURS_A_MONTH = 730.0
 MAX_PLANS = 3000  # that an interactive page draws without a delay
 FRONT_ROWS = 40
+SHORT = "at higher rates the workload's requests come all at once; give it more of them"
 EXTRAS = ("slo_confidence", "intervals", "validated", "seed_confidence", "front_confidence")
 KEPT_METRICS = (
     "gpus",

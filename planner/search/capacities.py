@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from planner.boundary import FARTHEST, Boundary, excess, nearest_step, rate_scale
-from planner.capacity import carries, offered_rate
+from planner.capacity import carries, is_burst, offered_rate
 from planner.evaluate import Evaluator, Outcome, Trial
 from planner.goals import judge, service_levels
 from planner.parameters import Parameters
@@ -78,6 +78,7 @@ class Capacities:
         self._bounds = bounds
         self._levels = service_levels(space.constraints)
         self._rates, self._counts = Precedents(), Precedents()
+        self.too_short: set[str] = set()  # plans whose rate is as high as the workload can show, and may be higher
         self._asks_rate = space.asks("max_rate_rps")
         self.sizes = Sizes(space, evaluator, bounds) if space.sizes else None
         places = [i for i, o in enumerate(space.objectives) if (o.metric, o.sense) == ("max_rate_rps", "max")]
@@ -171,8 +172,12 @@ class Capacities:
 
     def _learn(self, searches: Mapping[str, Boundary], wave: Mapping[str, tuple[Candidate, int]]) -> None:
         for plan, outcome in self._probe({plan: _faster(*item) for plan, item in wave.items()}).items():
-            holds = carries(self._levels, outcome)
-            searches[plan].learn(wave[plan][1], holds, excess(self._levels, outcome.metrics))
+            holds, burst = carries(self._levels, outcome), is_burst(outcome)
+            if holds and burst:
+                self.too_short.add(plan)
+            elif not holds:
+                self.too_short.discard(plan)
+            searches[plan].learn(wave[plan][1], holds and not burst, excess(self._levels, outcome.metrics))
 
     def _with_rate(self, candidate: Candidate, outcome: Outcome, step: int) -> Outcome:
         workload = self._evaluator.requests_of(candidate if isinstance(candidate, Trial) else None)
@@ -210,7 +215,7 @@ class Capacities:
             step = wave[plan][1]
             if outcome.refused is not None or outcome.failed is not None:
                 continue  # simulated as it is, it says so itself
-            if carries(self._levels, outcome):
+            if carries(self._levels, outcome) and not is_burst(outcome):
                 held[plan] = step, excess(self._levels, outcome.metrics)
             else:
                 rate = offered_rate(self._evaluator.workload) * rate_scale(step)

@@ -94,6 +94,7 @@ class Search:
         self._screens = False
         self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
+        self._round_front: dict[Cost, str] = {}  # as it was before the round
         self._started = time.monotonic()
 
     def run(self) -> Found:
@@ -184,6 +185,8 @@ class Search:
         outcome = outcome_of(kept)
         if self.capacities is None:  # twins may carry different loads
             self._twins.learn(parameters, outcome)
+        elif kept.get("may_carry_more"):
+            self.capacities.too_short.add(plan)
         return self.judged(plan, kept["parameters"], outcome)
 
     def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
@@ -201,6 +204,8 @@ class Search:
             violation, why_not = math.inf, lost or f"{missing[0]} has no value"
         evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=True)
         evaluation["saturation"] = outcome.saturation
+        if self.capacities is not None and plan in self.capacities.too_short:
+            evaluation["may_carry_more"] = True
         return evaluation
 
     def _collect(self, ended: dict[str, Evaluation | None], todo: dict[str, Parameters]) -> None:
@@ -218,7 +223,7 @@ class Search:
     def _carried(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Carried]]:
         if self.capacities is None:
             return ((plan, Carried(todo[plan], outcome)) for plan, outcome in self._outcomes(todo))
-        return self.capacities.outcomes(todo, self._outcomes, self._front.plans if self._dominance else None)
+        return self.capacities.outcomes(todo, self._outcomes, self._round_front if self._dominance else None)
 
     def _evaluated(self, plan: str, found: Carried) -> Evaluation:
         if found.rival is None:
@@ -245,6 +250,7 @@ class Search:
         for plans in ordered:
             some: dict[str, Parameters] = {}
             # What one round knows already must not rule out plans of the same round: a resumed search knows more.
+            self._round_front = dict(self._front.plans)
             for plan in plans:
                 evaluation = self._dominated(plan, todo[plan], best[plan])
                 evaluation = evaluation or self._known_evaluation(plan, todo[plan])
