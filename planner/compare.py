@@ -120,13 +120,13 @@ def side(path: Path) -> Side:
             plan, name = load_plan(path), path.stem
         except InputError as error:
             raise InputError(str(path), str(error)) from None
-    return side_of(plan, name)
+    return side_of(plan, name, known)
 
 
-def side_of(plan: Plan, name: str) -> Side:
-    """A plan, simulated. Raises InputError."""
+def side_of(plan: Plan, name: str, known: Mapping[str, float] | None = None) -> Side:
+    """A plan, simulated, with what else is `known` of its metrics. Raises InputError."""
     result = simulate_plan(plan)
-    metrics = flatten(result.summary()) | known
+    metrics = flatten(result.summary()) | (known or {})
     return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, metrics)
 
 

@@ -34,6 +34,7 @@ LIMIT = "#2f6b35"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 SIZE_METRICS = ("gpus", "cost_per_hour")
 DPI = 150
+COLUMNS = 6  # of the legend: what fits the width of a single panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +317,7 @@ def _legend(figure: Figure, run: Run, plans: Sequence[verdict.Evaluation], style
         figure.legend(
             handles=handles,
             loc="outside lower center",
-            ncols=min(9, len(handles)),
+            ncols=min(COLUMNS, len(handles)),
             columnspacing=1.4,
             handletextpad=0.5,
             frameon=False,
