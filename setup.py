@@ -15,6 +15,7 @@ COMPILED = [
     "sim/engine/scheduler.py",
     "sim/engine/replica.py",
     "sim/engine/timeline.py",
+    "sim/cluster/arrivals.py",
     "sim/cluster/cluster.py",
     "sim/cluster/pool.py",
     "sim/latency/_base.py",

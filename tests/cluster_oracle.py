@@ -82,15 +82,16 @@ class OracleCluster:
         self.views = ReplicaViews([*self.decode_views, *self.prefill_views])
         everywhere = self.replicas + (self.prefill.replicas if self.prefill else [])
         limit = workload.time_limit_ps or 1 << 60
-        self.next_user = len(workload)
-        if workload.users:
-            self.next_user = min(workload.users, len(workload))
-            for user in range(self.next_user):
-                start = 0 if workload.user_start_ps is None else int(workload.user_start_ps[user])
-                heapq.heappush(events, (start, ARRIVE, user, 0))
-        else:
-            for index, arrival in enumerate(workload.arrival_ps.tolist()):
-                heapq.heappush(events, (arrival, ARRIVE, index, 0))
+        follows = [-1] * len(workload) if workload.follows is None else workload.follows.tolist()
+        self.follower = {followed: index for index, followed in enumerate(follows) if followed >= 0}
+        starts = [index for index, followed in enumerate(follows) if followed < 0]
+        for user, index in enumerate(starts[: workload.users] if workload.users else starts):
+            at = int(workload.arrival_ps[index])
+            if workload.users:
+                at = 0 if workload.user_start_ps is None else int(workload.user_start_ps[user])
+            heapq.heappush(events, (at, ARRIVE, index, 0))
+        self.starts_left = starts[workload.users :] if workload.users else []
+        follow = bool(workload.users or self.follower)
         if self.interval_ps:
             heapq.heappush(events, (0, SCRAPE, 0, 0))
         if self.flow_control:
@@ -110,7 +111,7 @@ class OracleCluster:
                 if kind == SCRAPE:
                     self.scrape()
                     asked = any(kind == ARRIVE for _, kind, _, _ in events) or self.waiting
-                    if workload.users or asked:
+                    if follow or asked:
                         heapq.heappush(events, (now + self.interval_ps, SCRAPE, 0, 0))
                 elif kind == EXPIRE:
                     self.expire(now, index)
@@ -134,8 +135,8 @@ class OracleCluster:
                     replica.advance(boundary + 1)
                 if self.prefill:
                     self.hand_over(boundary)
-                for _ in range(self.finished() - before):
-                    self.next_of_user(boundary)
+                for index in sorted(self.finished() - before):
+                    self.ended(boundary, index)
 
     def views_of(self, replicas: list[OracleReplica]) -> ReplicaViews:
         return ReplicaViews(
@@ -167,14 +168,21 @@ class OracleCluster:
 
         return cached_tokens
 
-    def finished(self) -> int:
-        return sum(request.finish_ps != UNSET for request in self.requests)
+    def finished(self) -> set[int]:
+        return {index for index, request in enumerate(self.requests) if request.finish_ps != UNSET}
 
-    def next_of_user(self, now: int) -> None:
-        if self.workload.users and self.next_user < len(self.workload):
-            at = now + max(1, self.overhead.last_token_ps + self.workload.think_time_ps)
-            heapq.heappush(self.events, (at, ARRIVE, self.next_user, 0))
-            self.next_user += 1
+    def ended(self, now: int, index: int) -> None:
+        """A request was answered or refused: the next of its session arrives, or else the next of its user."""
+        think_ps = self.workload.think_time_ps
+        if index in self.follower:
+            following = self.follower[index]
+            think_ps = int(self.workload.arrival_ps[following])
+        elif self.starts_left:
+            following = self.starts_left.pop(0)
+        else:
+            return
+        at = now + max(1, self.overhead.last_token_ps + think_ps)
+        heapq.heappush(self.events, (at, ARRIVE, following, 0))
 
     def scrape(self) -> None:
         for views in (self.views, self.decode_views, self.prefill_views):
@@ -216,7 +224,7 @@ class OracleCluster:
             served.append((self.prefill.replicas[0], request.prompt_tokens + 1))
         if any(n > r.max_model_len or n - 1 > r.num_blocks * self.block_size for r, n in served):
             request.rejected = True
-            self.next_of_user(now)
+            self.ended(now, index)
             return
         self.look()
         seen = RequestView(self.table, index)
@@ -225,7 +233,7 @@ class OracleCluster:
             full = sum(w.priority == seen.priority for w in self.waiting) >= self.flow_control.max_requests
         if not self.admission.admit(seen, self.views, now / 1e12) or full:
             self.shed.add(index)
-            self.next_of_user(now)
+            self.ended(now, index)
         elif self.flow_control:
             self.hold(now, seen)
             self.cycle(now)
@@ -247,7 +255,7 @@ class OracleCluster:
             if held.index == index:
                 self.waiting.remove(held)
                 self.expired.add(index)
-                self.next_of_user(now)
+                self.ended(now, index)
                 return
 
     def cycle(self, now: int) -> None:

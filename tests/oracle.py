@@ -166,7 +166,6 @@ class OracleReplica:
         prompt, output = request.prompt_tokens, request.output_tokens
         assert prompt >= 1
         assert output >= 1
-        assert request.shareable_tokens <= prompt
         if prompt + output > self.max_model_len or self.blocks_for(prompt + output - 1) > self.num_blocks:
             request.rejected = True
         else:
@@ -221,6 +220,7 @@ class OracleReplica:
             request.last_token_ps = now_ps
         for request in [r for r in self.running if r in step.finishing]:
             request.finish_ps = now_ps
+            self.make_findable(request, min(request.computed, request.shareable_tokens))
             self.running.remove(request)
             self.release(request)
 
@@ -296,7 +296,7 @@ class OracleReplica:
         return max(candidates, key=lambda r: (r.priority, r.queue_ps, r.index))
 
     def preempt(self, request: OracleRequest) -> None:
-        self.make_findable(request, private_too=True)
+        self.make_findable(request, request.computed)
         self.running.remove(request)
         self.release(request)
         request.computed = 0
@@ -388,7 +388,7 @@ class OracleReplica:
         request.computed += tokens
         if request.computed >= request.target:
             request.emitted += 1
-        self.make_findable(request, private_too=False)
+        self.make_findable(request, min(request.computed, request.shareable_tokens, request.target))
 
     def duration_ps(self, chunks: list[tuple[OracleRequest, int, int]]) -> int:
         window = self.step_time.window
@@ -444,10 +444,10 @@ class OracleReplica:
             hits.append(block)
         return hits
 
-    def make_findable(self, request: OracleRequest, *, private_too: bool) -> None:
+    def make_findable(self, request: OracleRequest, tokens: int) -> None:
+        """The full blocks of its first `tokens` tokens."""
         if not self.enable_prefix_caching:
             return
-        tokens = request.computed if private_too else min(request.computed, request.shareable_tokens)
         while not request.duplicate and (request.cached_blocks + 1) * self.block_size <= tokens:
             key = request.content_up_to((request.cached_blocks + 1) * self.block_size)
             if key in self.cached:

@@ -94,12 +94,17 @@ class RequestShape:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One replica's settings (keyword arguments of the replica), its step time, and its requests in queue order."""
+    """One replica's settings (keyword arguments of the replica), its step time, and its requests in queue order.
+
+    `follows` names the request before in the session of each, -1 where there is none; whoever runs the case at a
+    replica queues all of them at their times, a cluster can let them follow.
+    """
 
     seed: int
     settings: dict[str, Any]
     step_time: StepTime
     requests: tuple[RequestShape, ...]
+    follows: tuple[int, ...]
     links: tuple[tuple[int, int, int], ...] = ()  # bytes a second, bytes a token, latency in ps
 
     def oracle_requests(self) -> list[OracleRequest]:
@@ -116,6 +121,7 @@ def random_case(seed: int, loads: bool = False) -> Case:
     long_decodes = random.random() < 0.12
     count = random.randint(1, 6) if long_decodes else random.choice((1, 2, 3, 5, 8, 12, 20, 30))
     lengths = _lengths(random, count, block_size, long_decodes)
+    follows = _sessions(random, lengths) if random.random() < 0.4 else [-1] * count
     settings = _settings(random, block_size, [prompt + output for prompt, output, _ in lengths])
     times = _queue_times(random, step_time, lengths, settings["max_num_seqs"])
     levels = random.choice((1, 2, 3, 10))
@@ -130,7 +136,7 @@ def random_case(seed: int, loads: bool = False) -> Case:
         requests = [_loaded(random, r, len(links)) if random.random() < share else r for r in requests]
     if random.random() < 0.2:
         requests = _at_boundaries(random, step_time, settings, requests, links)
-    return Case(seed, settings, step_time, tuple(requests), links)
+    return Case(seed, settings, step_time, tuple(requests), tuple(follows), links)
 
 
 def _link(random: Random, step_time: RandomStepTime, settings: dict[str, Any]) -> tuple[int, int, int]:
@@ -174,9 +180,32 @@ def _lengths(
         if random.random() < 0.2:
             private += -(shared + private) % block_size  # a prompt of whole blocks
         prompt = max(1, shared + private)
+        if random.random() < 0.2:
+            prompt = random.randint(1, prompt)  # what is shared may go on into the answer, and beyond it
         output = 1 if random.random() < 0.1 else random.randint(1, longest_output)
         lengths.append((prompt, output, pieces))
     return lengths
+
+
+def _sessions(
+    random: Random, lengths: list[tuple[int, int, tuple[tuple[int, int], ...]]]
+) -> list[int]:
+    """Makes some of the requests turns of sessions, whose prompts hold all that was said before; who follows whom."""
+    follows = [-1] * len(lengths)
+    last: list[int] = []  # of each session
+    for index, (prompt, output, pieces) in enumerate(lengths):
+        if not last or random.random() < 0.4:
+            last.append(index)
+            whole = sum(tokens for _, tokens in pieces)
+            more = max(1, prompt - whole) + random.choice((output, 10_000))
+            lengths[index] = (max(prompt, whole + 1), output, (*pieces, (100 + index, more)))
+            continue
+        session = random.randrange(len(last))
+        before, last[session] = last[session], index
+        follows[index] = before
+        asked = random.choice((1, random.randint(1, 20)))
+        lengths[index] = (lengths[before][0] + lengths[before][1] + asked, output, lengths[before][2])
+    return follows
 
 
 def _settings(random: Random, block_size: int, totals: list[int]) -> dict[str, Any]:

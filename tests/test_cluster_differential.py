@@ -45,7 +45,9 @@ def served_by_one_ps(case: Case) -> int:
 
 
 def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, object]]:
-    """A random replica case as a cluster: its requests arrive at a gateway, or come from users in a closed loop."""
+    """A random replica case as a cluster: its requests arrive at a gateway, come from users in a closed loop, or in
+    sessions.
+    """
     random = Random(f"cluster {seed}")
     case = random_case(seed)
     unit = getattr(case.step_time, "unit_ps", 1)
@@ -56,12 +58,22 @@ def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, 
     }
     closed = random.random() < 0.35
     users = random.randint(1, len(case.requests)) if closed else 0
+    arrival_ps, follows, session = column["queue_ps"], None, None
+    if max(case.follows) >= 0:
+        session = np.arange(len(case.requests))
+        for index, before in enumerate(case.follows):
+            if before >= 0:
+                session[index] = session[before]
+        if random.random() < 0.8:
+            follows = np.array(case.follows, dtype=np.int64)
+            think_ps = [random.choice((0, unit * random.randint(0, 50))) for _ in case.requests]
+            arrival_ps = np.where(follows < 0, arrival_ps, think_ps)
     span = max(1, int(column["queue_ps"].max()))
     # The naive cluster takes every scrape: at most some hundreds until one replica had served all.
     shortest = max(random.choice((unit, unit * 7)), served_by_one_ps(case) // 300)
     workload = Workload(
         "case",
-        column["queue_ps"],
+        arrival_ps,
         column["prompt_tokens"],
         column["output_tokens"],
         np.array([contents.index(request.pieces) for request in case.requests], dtype=np.int64),
@@ -73,6 +85,8 @@ def cluster_case(seed: int) -> tuple[Case, Workload, RequestOverhead, dict[str, 
         time_limit_ps=random.choice((0, 0, random.randint(1, 3 * span))),
         tenant=np.array([random.randrange(3) for _ in case.requests], dtype=np.int64),
         tenants=["a", "b", "c"],
+        session=session,
+        follows=follows,
     )
     overhead = RequestOverhead(*(unit * random.choice((0, random.randint(0, 20))) for _ in range(5)))
     return (

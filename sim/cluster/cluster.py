@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from sim.cluster.admission.always_admit import AlwaysAdmit
+from sim.cluster.arrivals import Arrivals
 from sim.cluster.flow_control._base import FlowControlPolicy
 from sim.cluster.flow_control.none import NoFlowControl
 from sim.cluster.flow_control.queue import GatewayQueue
@@ -96,7 +97,7 @@ class Cluster:
     def run(self, workload: Workload) -> None:
         """Serve all of `workload`, or as much as its time limit allows."""
         end_ps = min(workload.time_limit_ps + 1, NEVER) if workload.time_limit_ps else NEVER
-        if workload.users or self._queue is not None or self._prefill is not None:
+        if workload.answers_bring_requests or self._queue is not None or self._prefill is not None:
             self._run_events(workload, end_ps)
         elif self._reads_replicas:
             self._run_open(end_ps)
@@ -141,14 +142,13 @@ class Cluster:
         self._advance(end_ps)
 
     def _run_events(self, workload: Workload, end_ps: int) -> None:
-        """Event by event: a closed loop, where an answer brings the next request, a gateway with a queue, or pools."""
-        # At least 1 ps: a request that an answer brings comes after every boundary of that moment.
-        delay_ps = max(1, self._overhead.last_token_ps + workload.think_time_ps)
-        arrivals = _Arrivals(workload, self._table, delay_ps)
+        """Event by event: a closed loop or sessions, where an answer brings a request, a gateway with a queue, or pools."""
+        arrivals = Arrivals(workload, self._table, self._overhead.last_token_ps)
+        watched = workload.answers_bring_requests
         interval, queue = self._interval_ps, self._queue
         scrape_ps = 0 if self._reads_replicas and interval else NEVER
         cycle_ps = NEVER
-        if workload.users:
+        if watched:
             for replica in self._decode.replicas:
                 replica.finished = arrivals.ended
         while True:
@@ -157,7 +157,7 @@ class Cluster:
             now = min(arrivals.next_ps(), cycle_ps, expiry_ps)
             if held and scrape_ps < now:
                 now = scrape_ps
-            if workload.users or (held and self._flow is not None and self._flow.saturation.reads_in_flight):
+            if watched or (held and self._flow is not None and self._flow.saturation.reads_in_flight):
                 now = min(now, self._next_due_ps())
             if now >= end_ps:
                 break
@@ -312,45 +312,6 @@ class Cluster:
             self._prefill_pool.scrape(now)
             self._views.scraped_ps = now
             self._views.scrapes += 1
-
-
-class _Arrivals:
-    """When requests arrive: as the workload says, or (closed loop) when a user is free."""
-
-    def __init__(self, workload: Workload, table: RequestTable, delay_ps: int) -> None:
-        self.ended: list[int] = []  # requests that have just ended, in a closed loop
-        self._table = table
-        self._delay_ps = delay_ps
-        self._count = len(table)
-        self._closed = workload.users > 0
-        self._heap: list[tuple[int, int]] = []
-        self._next = 0  # the first request that is not in the heap
-        if self._closed:
-            starts = workload.user_start_ps
-            self._next = min(workload.users, self._count)
-            self._heap = sorted((0 if starts is None else int(starts[user]), user) for user in range(self._next))
-
-    def next_ps(self) -> int:
-        if self._closed:
-            return self._heap[0][0] if self._heap else NEVER
-        return self._table.arrival_ps[self._next] if self._next < self._count else NEVER
-
-    def pop(self, now: int) -> int:
-        """The request that arrives now."""
-        if not self._closed:
-            self._next += 1
-            return self._next - 1
-        index = heapq.heappop(self._heap)[1]
-        self._table.arrival_ps[index] = now
-        return index
-
-    def follow(self, now: int) -> None:
-        """Each of those that have ended brings the next request of its user."""
-        while self.ended:
-            self.ended.pop()
-            if self._closed and self._next < self._count:
-                heapq.heappush(self._heap, (now + self._delay_ps, self._next))
-                self._next += 1
 
 
 def policy_random(seed: int, purpose: str) -> Random:

@@ -26,7 +26,7 @@ class RequestView:
 
     @property
     def content(self) -> Pieces:
-        """The shareable leading content of the prompt."""
+        """The shareable leading content of prompt and answer; it may go on beyond the request."""
         return self._table.contents[self._table.content[self.index]]
 
     @property
@@ -53,9 +53,11 @@ class RequestView:
         return self._table.arrival_ps[self.index]
 
     @property
-    def session(self) -> str | None:
-        """What a session-affine router tells clients apart by: the tenant; None where the workload names none."""
-        return self._table.session_name(self.index)
+    def session(self) -> int | str | None:
+        """What a session-affine router tells clients apart by: the session, else the tenant; None where the workload
+        names neither.
+        """
+        return self._table.session_of(self.index)
 
 
 def _nothing_cached(index: int) -> int:

@@ -211,7 +211,10 @@ class Replica(Scheduler):
         for sequence in self._finishing:
             index = sequence.index
             prompt_tokens = table.prompt_tokens[index]
-            self._release(sequence, prompt_tokens + table.output_tokens[index] - 1)
+            computed = prompt_tokens + table.output_tokens[index] - 1
+            if self._answers_shared and not sequence.duplicate:
+                self._register(sequence, computed // self._block_size)
+            self._release(sequence, computed)
             self.stats.completed_prompt_tokens += prompt_tokens
             table.finish_ps[index] = now
             if self.finished is not None:
@@ -337,7 +340,9 @@ class Replica(Scheduler):
         if self._window:
             first += per_window * decoding.window_context(step)
             slope += per_window * decoding.num_in_window
-        if self._preempted_now or (self._finishing and (self.num_waiting or self.finished is not None)):
+        # Whoever finishes may let somebody in, bring a request, or make blocks findable before the run evicts others.
+        noted = self.finished is not None or self._answers_shared
+        if self._preempted_now or (self._finishing and (noted or self.num_waiting)):
             steady = False
         steps = decoding.steps_alike(step, self.pool.free + paid) if steady else 1
         if first < floor:  # as long as it is, every step takes the floor

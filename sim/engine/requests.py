@@ -29,8 +29,10 @@ class RequestTable:
         self.slo_classes = workload.slo_classes
         self.tenant = workload.tenant
         self.tenants = workload.tenants
+        self.session = workload.session
         self.content: array[int] = array("q", workload.content.tobytes())
         self.contents = workload.contents
+        self.answers_shared: bool = workload.answers_shared
         self.arrival_ps: array[int] = array("q", workload.arrival_ps.tobytes())
         self.queue_ps: array[int] = array("q", [-1]) * n
         self.scheduled_ps: array[int] = array("q", [-1]) * n
@@ -42,6 +44,8 @@ class RequestTable:
         self.outcome: array[int] = array("b", [SERVED]) * n
         if workload.users:  # closed loop: they arrive when they arrive
             self.arrival_ps = array("q", [-1]) * n
+        elif workload.follows is not None:
+            self.arrival_ps = array("q", np.where(workload.follows < 0, workload.arrival_ps, -1).tobytes())
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -61,6 +65,8 @@ class RequestTable:
         """The tenant of a request; empty where the workload names none."""
         return "" if self.tenant is None else self.tenants[int(self.tenant[index])]
 
-    def session_name(self, index: int) -> str | None:
-        """What tells a client apart: its tenant; None where the workload names none."""
+    def session_of(self, index: int) -> int | str | None:
+        """What tells clients apart: the session of a request, else its tenant; None where it has neither."""
+        if self.session is not None and self.session[index] >= 0:
+            return int(self.session[index])
         return self.tenant_name(index) or None

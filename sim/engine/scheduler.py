@@ -54,6 +54,7 @@ class Scheduler:
         self._max_num_batched_tokens: Final = config.max_num_batched_tokens
         self._threshold: Final = config.long_prefill_token_threshold
         self._caching: Final = config.enable_prefix_caching
+        self._answers_shared: Final = config.enable_prefix_caching and table.answers_shared
         self._preemption: Final = config.preemption
         self._window: Final = window
         self._fcfs: Final = type(config.scheduling) is Fcfs  # one derived from it has a key of its own

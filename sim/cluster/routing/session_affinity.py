@@ -13,7 +13,7 @@ class SessionAffinity(RoutingPolicy):
     requests are in flight. See `RequestView.session`.
     """
 
-    _home: dict[str, int] = field(default_factory=dict, init=False)
+    _home: dict[int | str, int] = field(default_factory=dict, init=False)
 
     def route(self, request: RequestView, replicas: ReplicaViews, now_s: float) -> int:
         session = request.session

@@ -11,10 +11,11 @@ from sim.cluster.routing.candidates import Candidates, Scorer
 class SessionAffinityScorer(Scorer):
     """1 for the replica that answered the session's request before, else 0. See `RequestView.session`."""
 
-    _home: dict[str, int] = field(default_factory=dict, init=False)
+    _home: dict[int | str, int] = field(default_factory=dict, init=False)
 
     def scores(self, candidates: Candidates) -> list[float]:
-        home = self._home.get(candidates.request.session or "", -1)
+        session = candidates.request.session
+        home = -1 if session is None else self._home.get(session, -1)
         return [1.0 if replica == home else 0.0 for replica in candidates.ids]
 
     def routed(self, candidates: Candidates, chosen: int) -> None:
