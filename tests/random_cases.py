@@ -187,9 +187,7 @@ def _lengths(
     return lengths
 
 
-def _sessions(
-    random: Random, lengths: list[tuple[int, int, tuple[tuple[int, int], ...]]]
-) -> list[int]:
+def _sessions(random: Random, lengths: list[tuple[int, int, tuple[tuple[int, int], ...]]]) -> list[int]:
     """Makes some of the requests turns of sessions, whose prompts hold all that was said before; who follows whom."""
     follows = [-1] * len(lengths)
     last: list[int] = []  # of each session

@@ -1,4 +1,4 @@
-"""When requests arrive: at their times, when a user of a closed loop is free, or after the answer before in a session."""
+"""When requests arrive: at their times, when a user of a closed loop is free, or after a session's last answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from sim.engine.replica import NEVER
 from sim.engine.requests import RequestTable
 from sim.errors import InputError
-from sim.workload import Workload
+from sim.workload import IntColumn, Workload
 
 
 class Arrivals:
@@ -82,7 +82,7 @@ class Arrivals:
             heapq.heappush(self._heap, (now + (delay_ps if delay_ps > 1 else 1), follower))
 
 
-def _followers(follows: np.ndarray) -> np.ndarray:
+def _followers(follows: IntColumn) -> IntColumn:
     """Who follows each request, -1 where nobody does."""
     rows = np.flatnonzero(follows >= 0)
     followed = follows[rows]

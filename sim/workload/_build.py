@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,33 +10,24 @@ import numpy as np
 from sim.errors import InputError
 from sim.random_streams import random_stream
 from sim.text_files import is_there
+from sim.workload._bodies import Bodies, joined
 from sim.workload._spec import (
-    MAX_SECONDS,
     SLO_CLASS_PRIORITY,
     ClientsSpec,
     LengthsSpec,
+    SessionsSpec,
     SharedPrefixSpec,
     TraceSpec,
     WorkloadSpec,
 )
-from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload
+from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload, sums_along
+from sim.workload._validation import MAX_SECONDS
 from sim.workload.arrivals import NS_PER_S, PS_PER_NS, open_loop
 from sim.workload.content import keep_shared
 from sim.workload.distributions import sample_lengths
 from sim.workload.servegen import draw_servegen
+from sim.workload.sessions import draw_sessions
 from sim.workload.traces import Trace, read_trace
-
-
-@dataclass(slots=True)
-class _Bodies:
-    """Requests without their arrivals: columns as those of `Workload`; classes and tenants by name."""
-
-    prompt_tokens: IntColumn
-    output_tokens: IntColumn
-    contents: list[Pieces]
-    content: IntColumn
-    slo_class: list[str] | None = None
-    tenant: list[str] | None = None
 
 
 def build_workload(spec: WorkloadSpec, seed: int, base_dir: Path | None = None, field: str = "workload") -> Workload:
@@ -67,13 +58,24 @@ def _generated(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str,
     count = spec.num_requests
     if trace is not None and count is None and spec.duration_s is None and not arrival.stages:
         count = len(trace)
+    bodies = None
+    if count is not None and _has_sessions(spec):
+        bodies, count = _first_requests(lambda n: _bodies(spec, n, seed, scope, base_dir, field), count)
+    elif isinstance(spec, SessionsSpec) and spec.num_sessions is not None:
+        count = spec.num_sessions
+    stage: IntColumn | None = None
     if arrival.process == "closed":
         assert count is not None
-        arrival_ps, stage = np.zeros(count, np.int64), None
+        arrival_ps = np.zeros(count, np.int64)
     else:
         arrival_ps, stage = open_loop(arrival, count, spec.duration_s, seed, scope, f"{field}.arrival")
     n = len(arrival_ps)
-    bodies = _of_trace(trace, n, field) if trace is not None else _bodies(spec, n, seed, scope, base_dir, field)
+    if trace is not None:
+        bodies = _of_trace(trace, n, field)
+    elif bodies is None:
+        bodies = _bodies(spec, n, seed, scope, base_dir, field)
+    if bodies.of_arrival is not None:
+        arrival_ps, stage, bodies = _in_order(arrival_ps, stage, bodies, arrival.process == "closed")
     workload = _assembled(spec, arrival_ps, bodies)
     workload.stage = stage
     workload.stage_duration_s = [s.duration_s for s in arrival.load_stages]
@@ -81,6 +83,45 @@ def _generated(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str,
         workload.users = arrival.users or 0
         workload.think_time_ps = round((arrival.think_time_s or 0.0) * PS_PER_S)
     return workload
+
+
+def _has_sessions(spec: WorkloadSpec) -> bool:
+    """Whether one arrival may bring several requests."""
+    if isinstance(spec, ClientsSpec):
+        return any(_has_sessions(client.workload) for client in spec.clients)
+    return isinstance(spec, SessionsSpec)
+
+
+def _first_requests(draw: Callable[[int], Bodies], count: int) -> tuple[Bodies, int]:
+    """The first `count` requests in order of the arrivals that bring them, and how many arrivals that takes.
+
+    `draw(n)` are the requests of n arrivals, at least one each.
+    """
+    arrivals = -(-count // 16)
+    bodies = draw(arrivals)
+    while len(bodies) < count:
+        arrivals = min(count, max(2 * arrivals, count * arrivals // len(bodies)))
+        bodies = draw(arrivals)
+    bodies = bodies.taken(np.arange(count))
+    return bodies, int(bodies.arrivals()[-1]) + 1
+
+
+def _in_order(
+    arrival_ps: IntColumn, stage: IntColumn | None, bodies: Bodies, closed: bool
+) -> tuple[IntColumn, IntColumn | None, Bodies]:
+    """The column of arrivals, that of stages, and the requests in order of the earliest time at which each may arrive.
+
+    In a closed loop the order stays, as the users take one session after the other.
+    """
+    of_arrival, follows, think_ps = bodies.arrivals(), bodies.follows, bodies.think_ps
+    assert follows is not None
+    assert think_ps is not None
+    column_ps = np.where(follows < 0, arrival_ps[of_arrival], think_ps)
+    stage = None if stage is None else stage[of_arrival]
+    if closed:
+        return column_ps, stage, bodies
+    order = np.argsort(sums_along(follows, column_ps), kind="stable")
+    return column_ps[order], None if stage is None else stage[order], bodies.taken(order)
 
 
 def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, scope: str = "workload/") -> Workload:
@@ -139,25 +180,27 @@ def _rows(trace: Trace, rows: slice) -> Trace:
     )
 
 
-def _of_trace(trace: Trace, n: int, field: str) -> _Bodies:
+def _of_trace(trace: Trace, n: int, field: str) -> Bodies:
     if n > len(trace):
         raise InputError(f"{field}.trace", f"has {len(trace)} requests, {n} are asked for")
     cut = _rows(trace, slice(n))
-    return _Bodies(cut.prompt_tokens, cut.output_tokens, cut.contents, cut.content, cut.slo_class, cut.tenant)
+    return Bodies(cut.prompt_tokens, cut.output_tokens, cut.contents, cut.content, cut.slo_class, cut.tenant)
 
 
-def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
+def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> Bodies:
     if isinstance(spec, SharedPrefixSpec):
         return _shared_prefix(spec, n, seed, scope)
     if isinstance(spec, LengthsSpec):
         return _lengths(spec, n, seed, scope)
+    if isinstance(spec, SessionsSpec):
+        return draw_sessions(spec, n, seed, scope, field)
     if isinstance(spec, TraceSpec):
         return _of_trace(_trace(spec, seed, scope, base_dir, field), n, field)
     assert isinstance(spec, ClientsSpec)
     return _mixed(spec, n, seed, scope, base_dir, field)
 
 
-def _shared_prefix(spec: SharedPrefixSpec, n: int, seed: int, scope: str) -> _Bodies:
+def _shared_prefix(spec: SharedPrefixSpec, n: int, seed: int, scope: str) -> Bodies:
     """The prompts of inference-perf's SharedPrefixDataGenerator: made group by group, shuffled once, then cycled."""
     groups, per_group = spec.num_groups, spec.num_prompts_per_group
     prompts = groups * per_group
@@ -179,54 +222,58 @@ def _shared_prefix(spec: SharedPrefixSpec, n: int, seed: int, scope: str) -> _Bo
         contents.append(tuple(piece for piece in pieces if piece[1]))
     turn = np.arange(n) % prompts
     prompt_of = used[turn]
-    return _Bodies((system[group] + question)[prompt_of], output[prompt_of], contents, turn + 1)
+    return Bodies((system[group] + question)[prompt_of], output[prompt_of], contents, turn + 1)
 
 
-def _lengths(spec: LengthsSpec, n: int, seed: int, scope: str) -> _Bodies:
+def _lengths(spec: LengthsSpec, n: int, seed: int, scope: str) -> Bodies:
     prompt = sample_lengths(spec.input, random_stream(seed, f"{scope}input"), n)
     output = sample_lengths(spec.output, random_stream(seed, f"{scope}output"), n)
     if spec.prefix is None:
-        return _Bodies(prompt, output, [()], np.zeros(n, np.int64))
+        return Bodies(prompt, output, [()], np.zeros(n, np.int64))
     groups = spec.prefix.groups
     tokens = sample_lengths(spec.prefix.tokens, random_stream(seed, f"{scope}prefix_tokens"), groups, at_least=0)
     group = random_stream(seed, f"{scope}prefix_group").integers(0, groups, n, dtype=np.int64)
     contents: list[Pieces] = [(), *((((g + 1), t),) if t else () for g, t in enumerate(tokens.tolist()))]
-    return _Bodies(prompt + tokens[group], output, contents, group + 1)
+    return Bodies(prompt + tokens[group], output, contents, group + 1)
 
 
-def _mixed(spec: ClientsSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> _Bodies:
+def _mixed(spec: ClientsSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> Bodies:
     """Each request is a client's with the probability of its share."""
     largest = max(client.share or 0.0 for client in spec.clients)  # by which they are divided, lest the sum overflow
     shares = np.cumsum([(client.share or 0.0) / largest for client in spec.clients])
     draws = random_stream(seed, f"{scope}client").random(n) * shares[-1]
     owner = np.minimum(np.searchsorted(shares, draws, side="right"), len(shares) - 1)
-    parts = []
+    parts, of_arrival = [], []
     for i, client in enumerate(spec.clients):
-        count, where = int(np.count_nonzero(owner == i)), f"{field}.clients[{i}]"
-        body = _bodies(client.workload, count, seed, f"{scope}client/{i}/", base_dir, where)
+        own, where = np.flatnonzero(owner == i), f"{field}.clients[{i}]"
+        body = _bodies(client.workload, len(own), seed, f"{scope}client/{i}/", base_dir, where)
         parts.append(_labelled(client.workload, body))
-    # Client by client, in the order of each; then back to where each client's requests stood.
-    return _joined(parts, np.argsort(np.argsort(owner, kind="stable"), kind="stable"))
+        of_arrival.append(own[body.arrivals()])
+    mixed, arrivals = joined(parts), np.concatenate(of_arrival)
+    if mixed.follows is not None:
+        mixed.of_arrival = arrivals
+    return mixed.taken(np.argsort(arrivals, kind="stable"))
 
 
 def _merged(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str) -> Workload:
     """Clients with arrivals of their own, in one order of arrival (ties: the earlier client first)."""
     assert isinstance(spec, ClientsSpec)
-    parts, arrivals = [], []
+    parts, arrivals, earliest = [], [], []
     for i, client in enumerate(spec.clients):
         part = _replayed(client.workload, seed, base_dir, f"{field}.clients[{i}]", f"workload/client/{i}/")
         names = [part.slo_classes[0]] * len(part)
         if part.slo_class is not None:
             names = [part.slo_classes[c] for c in part.slo_class.tolist()]
         tenants = [""] * len(part) if part.tenant is None else [part.tenants[t] for t in part.tenant.tolist()]
-        parts.append(_Bodies(part.prompt_tokens, part.output_tokens, part.contents, part.content, names, tenants))
+        columns = (part.prompt_tokens, part.output_tokens, part.contents, part.content, names, tenants)
+        parts.append(Bodies(*columns, session=part.session, follows=part.follows))
         arrivals.append(part.arrival_ps)
-    arrival_ps = np.concatenate(arrivals)
-    order = np.argsort(arrival_ps, kind="stable")
-    return _assembled(spec, arrival_ps[order], _joined(parts, order))
+        earliest.append(part.earliest_ps())
+    order = np.argsort(np.concatenate(earliest), kind="stable")
+    return _assembled(spec, np.concatenate(arrivals)[order], joined(parts).taken(order))
 
 
-def _labelled(spec: WorkloadSpec, body: _Bodies) -> _Bodies:
+def _labelled(spec: WorkloadSpec, body: Bodies) -> Bodies:
     """`body` with a class and a tenant for each request; the spec's own replace a trace's."""
     n = len(body.prompt_tokens)
     if spec.slo_class is not None or body.slo_class is None:
@@ -236,29 +283,10 @@ def _labelled(spec: WorkloadSpec, body: _Bodies) -> _Bodies:
     return body
 
 
-def _joined(parts: list[_Bodies], order: IntColumn) -> _Bodies:
-    """The parts' requests one part after the other, then reordered; content of different parts stays different."""
-    contents: list[Pieces] = []
-    columns, first_id = [], 0
-    for part in parts:
-        columns.append(part.content + len(contents))
-        contents += [tuple((piece + first_id, tokens) for piece, tokens in pieces) for pieces in part.contents]
-        first_id = max((piece for pieces in contents for piece, _ in pieces), default=first_id)
-    classes = [name for part in parts for name in part.slo_class or []]
-    tenants = [name for part in parts for name in part.tenant or []]
-    return _Bodies(
-        np.concatenate([part.prompt_tokens for part in parts])[order],
-        np.concatenate([part.output_tokens for part in parts])[order],
-        contents,
-        np.concatenate(columns)[order],
-        [classes[i] for i in order.tolist()],
-        [tenants[i] for i in order.tolist()],
-    )
-
-
-def _assembled(spec: WorkloadSpec, arrival_ps: IntColumn, body: _Bodies) -> Workload:
+def _assembled(spec: WorkloadSpec, arrival_ps: IntColumn, body: Bodies) -> Workload:
     name = Path(spec.trace).stem if isinstance(spec, TraceSpec) else spec.kind
     workload = Workload(name, arrival_ps, body.prompt_tokens, body.output_tokens, body.content, body.contents)
+    workload.session, workload.follows = body.session, body.follows
     if spec.slo_class is not None or spec.tenant is not None or body.slo_class or body.tenant:
         body = _labelled(spec, body)
     if body.slo_class:

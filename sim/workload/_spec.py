@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from sim.errors import InputError
 from sim.workload._validation import (
+    MAX_SECONDS,
     Count,
     Positive,
     StrictModel,
@@ -17,6 +18,7 @@ from sim.workload._validation import (
     validated,
 )
 from sim.workload.distributions import Constant, Distribution, NonZeroDistribution
+from sim.workload.durations import ConstantSeconds, SecondsDistribution
 from sim.workload.presets import PRESETS
 
 SLO_CLASS_PRIORITY = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
@@ -27,8 +29,6 @@ Process = Literal["poisson", "gamma", "weibull", "constant", "normalized-poisson
 TraceFormat = Literal["mooncake", "azure", "csv", "tracev2", "jsonl", "servegen"]
 
 MAX_REQUESTS = 20_000_000
-MAX_SECONDS = 8_000_000
-"""Simulated time is an int64 count of picoseconds, which ends after 106 days."""
 
 
 class Stage(StrictModel):
@@ -132,6 +132,27 @@ class LengthsSpec(WorkloadSpec):
     prefix: PrefixSpec | None = None
 
 
+class SessionsSpec(WorkloadSpec):
+    """Conversations: the prompt of a turn is all that was said before and a new question, and comes `think_time_s`
+    after the answer before. What arrives is a session: its first turn.
+
+    `first_input` (default: as `input`) is the first prompt behind the shared prefix, `input` every later question. A
+    session ends before the turn that would take its context, the answer included, beyond `max_context`; a first turn
+    is cut to it. `num_sessions` or `duration_s` (or stages) says how many sessions begin, and each runs to its end;
+    with `num_requests` the last one is cut short.
+    """
+
+    kind: Literal["sessions"] = "sessions"
+    turns: NonZeroDistribution
+    first_input: NonZeroDistribution | None = None
+    input: NonZeroDistribution
+    output: NonZeroDistribution
+    think_time_s: SecondsDistribution = ConstantSeconds(value=0.0)
+    prefix: PrefixSpec | None = None
+    max_context: WholeNumber | None = Field(default=None, ge=2)
+    num_sessions: WholeNumber | None = Field(default=None, ge=1, le=MAX_REQUESTS)
+
+
 class TraceSpec(WorkloadSpec):
     """Requests read from a file (for ServeGen: drawn from a folder of clients), from `start_s` of its time on.
 
@@ -178,6 +199,7 @@ class ClientsSpec(WorkloadSpec):
 _KINDS: dict[str, type[WorkloadSpec]] = {
     "shared_prefix": SharedPrefixSpec,
     "lengths": LengthsSpec,
+    "sessions": SessionsSpec,
     "trace": TraceSpec,
     "clients": ClientsSpec,
 }
@@ -248,21 +270,21 @@ def _parse_clients(raw: Any, common_arrival: bool, field: str) -> list[Client]:
 def _check_end(spec: WorkloadSpec, field: str) -> None:
     """Exactly one thing ends a workload: a count, a duration, the stages, or the trace."""
     arrival, given = spec.arrival, []
+    ends = ("num_requests", "duration_s", "num_sessions")
+    allowed = "num_requests, duration_s, stages" + (", num_sessions" if isinstance(spec, SessionsSpec) else "")
     if arrival is None:
         if not isinstance(spec, TraceSpec):
             raise InputError(f"{field}.arrival", "is required: {process, rate_rps}, or process closed with users")
     elif arrival.process == "closed":
-        if spec.num_requests is None and not isinstance(spec, TraceSpec):
+        if spec.num_requests is None and not isinstance(spec, TraceSpec) and not getattr(spec, "num_sessions", None):
             raise InputError(
                 f"{field}.num_requests", "is required with process closed (time_limit_s may end it sooner)"
             )
     elif arrival.stages is not None:
         given.append("arrival.stages")
-    given += [name for name in ("num_requests", "duration_s") if getattr(spec, name) is not None]
+    given += [name for name in ends if getattr(spec, name, None) is not None]
     if len(given) > 1:
-        raise InputError(
-            f"{field}.{given[-1]}", f"contradicts {given[0]}: give one of num_requests, duration_s, stages"
-        )
+        raise InputError(f"{field}.{given[-1]}", f"contradicts {given[0]}: give one of {allowed}")
     if not given and not isinstance(spec, TraceSpec):
         raise InputError(
             f"{field}.num_requests", "is required (or duration_s, or arrival.stages): what ends the workload"
@@ -293,6 +315,6 @@ def _check_clients(spec: ClientsSpec, field: str) -> None:
             continue
         if client.share is None:
             raise InputError(f"{where}.share", "is required with a common arrival: this client's part of the requests")
-        for name in ("arrival", "num_requests", "duration_s", "arrival_scale"):
+        for name in ("arrival", "num_requests", "num_sessions", "duration_s", "arrival_scale"):
             if getattr(client.workload, name, None) is not None:
                 raise InputError(f"{where}.{name}", "contradicts the common arrival of the clients")

@@ -30,6 +30,10 @@ LogTokens = Annotated[float, Field(ge=-100, le=100)]
 SdLogTokens = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[WholeNumber, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
+MAX_SECONDS = 8_000_000
+"""Simulated time is an int64 count of picoseconds, which ends after 106 days."""
+
+Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 

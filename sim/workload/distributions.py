@@ -57,34 +57,34 @@ class Constant(StrictModel):
         return self.value
 
 
-class Normal(_Clipped):
-    """A normal with its tails clipped, so that the mean of the lengths is near `mean` where clipping is rare."""
+class NormalDraws(StrictModel):
+    """Normal draws, of lengths or of seconds."""
 
-    dist: Literal["normal"] = "normal"
     mean: MeanTokens
     sd: SdTokens
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        """`n` values, before any clipping."""
         return self.mean + self.sd * rng.standard_normal(n)
 
 
-class LogNormal(_Clipped):
-    """By `mean` and `sd` of the lengths themselves, or by `mu` and `sigma` of their logarithm."""
+class LogNormalDraws(StrictModel):
+    """Lognormal draws, by `mean` and `sd` of the values themselves, or by `mu` and `sigma` of their logarithm."""
 
-    dist: Literal["lognormal"] = "lognormal"
     mean: MeanTokens | None = None
     sd: SdTokens | None = None
     mu: LogTokens | None = None
     sigma: SdLogTokens | None = None
 
     @model_validator(mode="after")
-    def _one_parameterisation(self) -> LogNormal:
+    def _one_parameterisation(self) -> LogNormalDraws:
         given = {name for name in ("mean", "sd", "mu", "sigma") if getattr(self, name) is not None}
         if given not in ({"mean", "sd"}, {"mu", "sigma"}):
             raise InputError("", "lognormal needs mean and sd, or mu and sigma")
         return self
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        """`n` values, before any clipping."""
         if self.mean is not None and self.sd is not None:
             variance = math.log1p((self.sd / self.mean) ** 2)
             mu, sigma = math.log(self.mean) - variance / 2, math.sqrt(variance)
@@ -95,14 +95,32 @@ class LogNormal(_Clipped):
         return _exp(mu + sigma * rng.standard_normal(n))
 
 
-class Exponential(_Clipped):
-    """With the given mean."""
+class ExponentialDraws(StrictModel):
+    """Exponential draws of the given mean, of lengths or of seconds."""
 
-    dist: Literal["exponential"] = "exponential"
     mean: MeanTokens
 
     def draw(self, rng: np.random.Generator, n: int) -> Draws:
+        """`n` values, before any clipping."""
         return self.mean * rng.standard_exponential(n)
+
+
+class Normal(NormalDraws, _Clipped):
+    """A normal with its tails clipped, so that the mean of the lengths is near `mean` where clipping is rare."""
+
+    dist: Literal["normal"] = "normal"
+
+
+class LogNormal(LogNormalDraws, _Clipped):
+    """By `mean` and `sd` of the lengths themselves, or by `mu` and `sigma` of their logarithm."""
+
+    dist: Literal["lognormal"] = "lognormal"
+
+
+class Exponential(ExponentialDraws, _Clipped):
+    """With the given mean."""
+
+    dist: Literal["exponential"] = "exponential"
 
 
 class Uniform(StrictModel):
