@@ -124,16 +124,20 @@ def is_burst(outcome: Outcome) -> bool:
 
 
 def offered_rate(workload: Workload) -> float:
-    """The mean arrival rate of an open-loop workload, in requests a second. Raises InputError for a closed one."""
+    """The mean arrival rate of an open-loop workload, in requests a second. Raises InputError for a closed one.
+
+    Where sessions arrive it is the rate at which they begin, times the requests of one.
+    """
     if workload.users:
         problem = "must be an open loop for a highest rate to exist: the users of a closed one set the rate themselves"
         raise InputError("workload.arrival.process", problem)
     if workload.time_limit_ps:
         raise InputError("workload.time_limit_s", "must be left out: a clock that ends the run hides an overload")
-    span_ps = int(np.max(workload.arrival_ps)) - int(np.min(workload.arrival_ps)) if len(workload) else 0
+    begun_ps = workload.arrival_ps if workload.follows is None else workload.arrival_ps[workload.follows < 0]
+    span_ps = int(np.max(begun_ps)) - int(np.min(begun_ps)) if len(begun_ps) else 0
     if span_ps <= 0:
         raise InputError("workload", "needs two requests or more that arrive at different times")
-    return (len(workload) - 1) / (span_ps / 1e12)
+    return (len(begun_ps) - 1) / (span_ps / 1e12) * (len(workload) / len(begun_ps))
 
 
 def max_rate(prober: Prober) -> Capacity:

@@ -142,8 +142,14 @@ def first_requests(workload: Workload, count: int) -> Workload:
 
 
 def faster(workload: Workload, scale: float) -> Workload:
-    """The same requests with gaps between arrivals `scale` times shorter. Of an open loop only."""
-    return dataclasses.replace(workload, arrival_ps=np.rint(workload.arrival_ps / scale).astype(np.int64))
+    """The same requests with gaps between arrivals `scale` times shorter. Of an open loop only.
+
+    Sessions begin that much sooner one after the other; how long their users think stays.
+    """
+    arrival_ps = np.rint(workload.arrival_ps / scale).astype(np.int64)
+    if workload.follows is not None:
+        arrival_ps = np.where(workload.follows < 0, arrival_ps, workload.arrival_ps)
+    return dataclasses.replace(workload, arrival_ps=arrival_ps)
 
 
 def make_evaluator(space: Space) -> Evaluator:

@@ -423,6 +423,8 @@ class Result:
         }
         if self.prefill is not None:
             counts["prefill_replica"] = np.frombuffer(self.prefill.table.replica, dtype=np.int32).astype(np.int64)
+        if self.workload.session is not None:
+            counts["session"] = self.workload.session
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["request", "outcome", "slo_class", *counts, *columns])

@@ -48,6 +48,9 @@ def random_workload(draw: random.Random) -> dict[str, Any]:
     if draw.random() < 0.5:
         workload["prefix"] = {"groups": draw.choice([1, 5]), "tokens": draw.choice([16, 300, 2000])}
     if draw.random() < 0.3:
+        workload |= {"kind": "sessions", "turns": draw.choice([3, {"dist": "uniform", "min": 1, "max": 9}])}
+        workload["think_time_s"] = draw.choice([0, 1, {"dist": "exponential", "mean": 5}])
+    if draw.random() < 0.3:
         workload["time_limit_s"] = draw.choice([1, 10, 60])
     return workload
 

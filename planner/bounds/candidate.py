@@ -20,6 +20,7 @@ from sim.errors import InputError
 from sim.latency import RequestOverhead, build_overhead
 from sim.memory import kv_capacity
 from sim.metrics import METRICS, PS_PER_MS, PS_PER_S, distribution, flat_name
+from sim.workload import Workload, content_tokens
 
 ROUNDING = 1e-9  # bounds are in floating point, the simulation in whole picoseconds
 BIN = 0.01  # gaps between tokens are known to the width of a histogram's bin
@@ -77,10 +78,10 @@ class Bounds:
         workload = evaluator.workload
         self._prompt: Ints = workload.prompt_tokens
         self._output: Ints = workload.output_tokens
-        shareable = np.array([sum(tokens for _, tokens in pieces) for pieces in workload.contents], dtype=np.int64)
+        shareable = content_tokens(workload.contents)
         self._shareable: Ints = np.minimum(shareable[workload.content], self._prompt - 1)
         self._limit = float(workload.time_limit_ps) or math.inf
-        self._arrival: Array = workload.arrival_ps.astype(np.float64)
+        self._arrival: Array = workload.earliest_ps().astype(np.float64)
 
     def of(self, parameters: Mapping[str, Any]) -> dict[str, float]:
         """Bounds by flat metric: from below for what is better low, from above for what is better high.
@@ -119,8 +120,8 @@ class Bounds:
         if pool is not None:
             elsewhere = kv_capacity(pool)
             fits &= (self._prompt < elsewhere.max_model_len) & (self._prompt <= elsewhere.tokens)
-        closed = bool(evaluator.workload.users)
-        served = fits if closed else fits & (self._arrival <= self._limit)
+        workload = evaluator.workload
+        served = fits if workload.users else fits & (self._arrival <= self._limit)
         static = evaluator.static_metrics(parameters)
         if not served.any():
             return static
@@ -133,11 +134,12 @@ class Bounds:
             output=self._output,
             tokens=total,
             limit=self._limit,
-            users=evaluator.workload.users,
-            think=float(evaluator.workload.think_time_ps),
+            users=workload.users,
+            think=_think_ps(workload, served),
+            reactive=workload.answers_bring_requests,
             everybody=policy_name(parameters["admission"]) == "always-admit"
             and policy_name(parameters["flow_control"]) == "none"
-            and not (closed and self._limit < math.inf),
+            and not (workload.answers_bring_requests and self._limit < math.inf),
             # Who waits for its KV to come over holds blocks and no seat, so that blocks may run out before seats do.
             seats_held=pool is None and deployment.max_num_seqs * longest <= capacity.num_blocks,
             request_slo=evaluator.request_slo,
@@ -208,7 +210,8 @@ class _Case:
     tokens: Ints
     limit: float
     users: int
-    think: float
+    think: float  # of all users of a closed loop together
+    reactive: bool  # some requests arrive when others have ended: `arrival` is a lower bound
     everybody: bool  # all of `served` is served, as far as the time limit allows
     seats_held: bool  # a request that has a seat keeps it: preemption cannot happen
     request_slo: Mapping[str, float]
@@ -234,7 +237,7 @@ class _Case:
         overhead = floors.overhead.last_token_ps - floors.overhead.first_token_ps
         tpot = ((floors.decode[served] + overhead) / np.maximum(steps, 1))[steps > 0]
         if self.limit < math.inf:  # a wait that the end of the run cuts short counts as it is
-            ttft = np.zeros_like(ttft) if self.users else np.minimum(ttft, self.limit - self.arrival[served])
+            ttft = np.zeros_like(ttft) if self.reactive else np.minimum(ttft, self.limit - self.arrival[served])
         found = _distribution("ttft_ms", ttft, self.everybody)
         found |= _distribution("tpot_ms", tpot, self.everybody and self.limit == math.inf)
         found |= _distribution("e2e_ms", e2e, self.everybody and self.limit == math.inf)
@@ -246,7 +249,7 @@ class _Case:
 
     def _starts(self) -> tuple[Array, Array] | None:
         """(when requests queue, lower bounds on the k-th start), if something must wait at all."""
-        if self.users or not self.everybody or not self.seats_held:
+        if self.reactive or not self.everybody or not self.seats_held:
             return None
         queued = np.sort((self.arrival + self.floors.before)[self.served])
         finishes = finish_floors(queued, self.floors.work[self.served], self.deployment.replicas)
@@ -297,8 +300,8 @@ class _Case:
             "total_tokens_per_s": ceiling(total),
             "goodput_rps": ceiling(np.ones(len(work))) if good else 0.0,
         }
-        offered = len(self.arrival) if self.users else int((self.arrival <= self.limit).sum())
-        if not self.users or self.everybody:
+        offered = len(self.arrival) if self.reactive else int((self.arrival <= self.limit).sum())
+        if not self.reactive or self.everybody:
             found["slo_attainment"] = good / offered
         duration = self._duration()
         if duration is not None:
@@ -316,7 +319,7 @@ class _Case:
         work, e2e = self.floors.work[self.served], self.floors.e2e[self.served]
         replicas = self.deployment.replicas
         if self.users:
-            chains = (float(e2e.sum()) + self.think * max(0, len(e2e) - self.users)) / self.users
+            chains = (float(e2e.sum()) + self.think) / self.users
             return max(float(work.sum()) / replicas, chains)
         start = float(self.arrival.min())
         order = np.argsort(self.arrival[self.served], kind="stable")
@@ -340,6 +343,15 @@ class _Case:
             late = waiting_longer(*waits, self.request_slo["ttft_ms"] * PS_PER_MS * (1 + ROUNDING))
             count = min(count, int(self.served.sum()) - late)
         return count
+
+
+def _think_ps(workload: Workload, served: npt.NDArray[np.bool_]) -> float:
+    """The time that all users of a closed loop think before what is `served`, together, at least; 0 in an open one."""
+    if not workload.users:
+        return 0.0
+    starts = int(served.sum()) if workload.follows is None else int((served & (workload.follows < 0)).sum())
+    between = float(workload.think_time_ps) * max(0, starts - workload.users)
+    return between + float(workload.arrival_ps[served].sum())  # zeros but for those that follow another
 
 
 def _distribution(name: str, floors: Array, everybody: bool) -> dict[str, float]:

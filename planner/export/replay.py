@@ -7,6 +7,7 @@ from typing import Any
 
 from planner.export._base import SimulatedPlan
 from planner.export.timed_trace import chunk_tokens, trace_lines
+from sim.workload import Workload
 
 TRACE_FILE = "requests.jsonl"
 MS_PER_S = 1e3
@@ -40,6 +41,7 @@ def replay_remarks(plan: SimulatedPlan) -> list[str]:
     remarks = []
     if workload.think_time_ps:
         remarks.append("Users of the simulation think between requests; here they send the next one at once.")
+    remarks += session_remarks(workload)
     if workload.time_limit_ps:
         remarks.append(
             f"The simulation ends after {workload.time_limit_ps / 1e12:g} s; this run goes on until every request is "
@@ -48,6 +50,17 @@ def replay_remarks(plan: SimulatedPlan) -> list[str]:
     if workload.priority is not None and len(set(workload.priority.tolist())) > 1:
         remarks.append("Requests are simulated with priorities by SLO class; here all have the same one.")
     return remarks
+
+
+def session_remarks(workload: Workload) -> list[str]:
+    """What a replay leaves out of sessions, in sentences; empty where there are none."""
+    if workload.follows is None:
+        return []
+    return [
+        "Turns of a session wait for the answer before in the simulation; here they come at the earliest times that "
+        "their users' thinking allows, or whenever there is room. Their prompts share what the prompts before had, not "
+        "the answers."
+    ]
 
 
 def parse_replayed(text: str, *, milliseconds: bool) -> list[tuple[float | None, int, int, list[int]]]:

@@ -23,6 +23,8 @@ def chunk_tokens(workload: Workload, block_size: int) -> int:
         for _, tokens in pieces:
             total += tokens
             ends.add(total // block_size * block_size)
+    if workload.follows is not None:  # the next turn's prompt begins with this one's
+        ends.update((workload.prompt_tokens // block_size * block_size).tolist())
     return math.gcd(*ends) or max(block_size, 512 // block_size * block_size)
 
 
@@ -38,6 +40,7 @@ def trace_lines(workload: Workload, chunk: int) -> Iterator[str]:
     shared = _SharedChunks(chunk)
     ids = [shared.ids(pieces) for pieces in workload.contents]
     private = shared.count
+    earliest_ps = workload.earliest_ps()
     for index in range(len(workload)):
         chunks = -(-int(workload.prompt_tokens[index]) // chunk)
         whole = int(workload.prompt_tokens[index]) // chunk
@@ -45,7 +48,7 @@ def trace_lines(workload: Workload, chunk: int) -> Iterator[str]:
         own = range(private, private + chunks - len(known))
         private = own.stop
         line = {
-            "timestamp": int(workload.arrival_ps[index]) / PS_PER_S,
+            "timestamp": int(earliest_ps[index]) / PS_PER_S,
             "input_length": int(workload.prompt_tokens[index]),
             "output_length": int(workload.output_tokens[index]),
             "hash_ids": [*known, *own],

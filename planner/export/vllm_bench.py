@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.export._base import SimulatedPlan
+from planner.export.replay import session_remarks
 from planner.export.timed_trace import chunk_tokens, trace_lines
 from planner.goals import request_slo
 from sim.workload import LengthsSpec, SharedPrefixSpec
@@ -33,6 +34,7 @@ def bench_for(plan: SimulatedPlan) -> Bench:
     workload = plan.workload
     if workload.think_time_ps:
         bench.remarks.append("Users of the simulation think between requests; here they send the next one at once.")
+    bench.remarks += session_remarks(workload)
     if workload.time_limit_ps:
         seconds = workload.time_limit_ps / 1e12
         bench.remarks.append(

@@ -10,7 +10,8 @@ from planner.report.names import number
 
 def workload_words(workload: Mapping[str, Any]) -> str:
     """One line: what the requests are, how they arrive, and how many; kinds it does not know by their name."""
-    parts = [_content(workload), _arrival(workload.get("arrival") or {}), _end(workload)]
+    what = "sessions" if workload.get("kind") == "sessions" else "requests"
+    parts = [_content(workload), _arrival(workload.get("arrival") or {}, what), _end(workload)]
     return ", ".join(part for part in parts if part)
 
 
@@ -28,6 +29,10 @@ def _content(workload: Mapping[str, Any]) -> str:
         prefix = workload.get("prefix")
         shared = f"{_length(prefix.get('tokens'))} shared + " if isinstance(prefix, Mapping) else ""
         return f"{shared}{_length(workload.get('input'))} tokens in, {_length(workload.get('output'))} out"
+    if kind == "sessions":
+        first = f"{_length(workload['first_input'])}, then " if "first_input" in workload else ""
+        tokens = f"{first}{_length(workload.get('input'))} tokens in, {_length(workload.get('output'))} out"
+        return f"sessions of {_length(workload.get('turns'))} turns of {tokens}"
     if kind == "trace":
         return f"trace {str(workload.get('trace')).rsplit('/', 1)[-1]}"
     if kind == "clients":
@@ -42,23 +47,25 @@ def _length(spec: Any) -> str:
     return f"about {number(mean)}" if mean is not None else str(spec.get("dist", "drawn"))
 
 
-def _arrival(arrival: Mapping[str, Any]) -> str:
+def _arrival(arrival: Mapping[str, Any], what: str) -> str:
     process = str(arrival.get("process", "poisson")) if arrival else ""
     if process == "closed":
         return f"{number(arrival.get('users'))} users"
     stages = arrival.get("stages")
     if stages:
         rates = ", ".join(number(stage.get("rate_rps")) for stage in stages)
-        return f"{process} at {rates} requests/s in turn"
+        return f"{process} at {rates} {what}/s in turn"
     if arrival.get("rate_rps") is None:
         return process
     cv = f" (cv {number(arrival['cv'])})" if arrival.get("cv") is not None else ""
-    return f"{process}{cv} at {number(arrival['rate_rps'])} requests/s"
+    return f"{process}{cv} at {number(arrival['rate_rps'])} {what}/s"
 
 
 def _end(workload: Mapping[str, Any]) -> str:
     if workload.get("num_requests"):
         return f"{number(workload['num_requests'])} requests"
+    if workload.get("num_sessions"):
+        return f"{number(workload['num_sessions'])} sessions"
     if workload.get("duration_s"):
         return f"{number(workload['duration_s'])} s"
     return ""

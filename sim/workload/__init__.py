@@ -16,7 +16,7 @@ from sim.workload._spec import (
     WorkloadSpec,
     parse_workload,
 )
-from sim.workload._types import PS_PER_MS, PS_PER_S, IntColumn, Pieces, Workload
+from sim.workload._types import PS_PER_MS, PS_PER_S, IntColumn, Pieces, Workload, content_tokens
 from sim.workload.presets import PRESETS
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "Workload",
     "WorkloadSpec",
     "build_workload",
+    "content_tokens",
     "parse_workload",
 ]

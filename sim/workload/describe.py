@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sim.workload._types import PS_PER_S, IntColumn, Workload
+from sim.workload._types import PS_PER_S, IntColumn, Workload, content_tokens
 
 FloatColumn = npt.NDArray[np.float64]
 
@@ -18,7 +18,7 @@ WINDOWS, REQUESTS_A_WINDOW = 100, 20
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Token lengths: their mean, their greatest, and quantiles by name (`p50`)."""
+    """Lengths, most of them in tokens: their mean, their greatest, and quantiles by name (`p50`)."""
 
     mean: float
     max: int
@@ -46,9 +46,13 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What `describe` says of a workload. Rates and bursts are None where it names no times (a closed loop)."""
+    """What `describe` says of a workload. Rates and bursts are None where it names no times (a closed loop); those of
+    sessions whose turns await answers are of the sessions.
+    """
 
     requests: int
+    sessions: int | None  # None: it names none
+    turns: Lengths | None  # requests of a session
     span_s: float  # from the start to the last arrival
     rate_rps: float | None  # requests a second over the span
     peak_rate_rps: float | None  # in the busiest window
@@ -67,23 +71,28 @@ def describe(workload: Workload, windows: int | None = None) -> Description:
     """Summary of `workload`; rates are counted in `windows` equal windows of its span (None: up to WINDOWS)."""
     timed = has_times(workload)
     windows = windows or default_windows(workload)
-    span_s = float(workload.arrival_ps[-1]) / PS_PER_S
-    counts = np.histogram(workload.arrival_ps, windows, (0, int(workload.arrival_ps[-1])))[0] if timed else np.zeros(1)
-    gaps = np.diff(workload.arrival_ps)
+    begun_ps = _begun_ps(workload)
+    span_s = float(begun_ps[-1]) / PS_PER_S
+    counts = np.histogram(begun_ps, windows, (0, int(begun_ps[-1])))[0] if timed else np.zeros(1)
+    gaps = np.diff(begun_ps)
     window_s = span_s / windows
     prompt = int(workload.prompt_tokens.sum())
-    shared = np.array([sum(tokens for _, tokens in pieces) for pieces in workload.contents], np.int64)
+    shared = np.minimum(content_tokens(workload.contents)[workload.content], workload.prompt_tokens)
+    turns = None if workload.session is None else np.bincount(workload.session[workload.session >= 0])
+    turns = None if turns is None or not turns.any() else turns[turns > 0]
     return Description(
         requests=len(workload),
+        sessions=None if turns is None else len(turns),
+        turns=None if turns is None else _lengths(turns),
         span_s=span_s,
-        rate_rps=len(workload) / span_s if timed else None,
+        rate_rps=len(begun_ps) / span_s if timed else None,
         peak_rate_rps=float(counts.max()) / window_s if timed else None,
         window_s=window_s if timed else None,
         gap_cv=float(gaps.std() / gaps.mean()) if timed else None,
         dispersion=float(counts.var() / counts.mean()) if timed and windows > 1 else None,
         prompt_tokens=_lengths(workload.prompt_tokens),
         output_tokens=_lengths(workload.output_tokens),
-        shared_fraction=int(shared[workload.content].sum()) / prompt,
+        shared_fraction=int(shared.sum()) / prompt,
         reusable_fraction=int(reusable_tokens(workload).sum()) / prompt,
         classes=_groups(workload, workload.slo_classes, workload.slo_class),
         tenants=_groups(workload, workload.tenants, workload.tenant),
@@ -92,7 +101,12 @@ def describe(workload: Workload, windows: int | None = None) -> Description:
 
 def has_times(workload: Workload) -> bool:
     """Whether the requests' arrivals are known before it runs: not in a closed loop, nor where all come at once."""
-    return not workload.users and int(workload.arrival_ps[-1]) > 0
+    return not workload.users and int(_begun_ps(workload)[-1]) > 0
+
+
+def _begun_ps(workload: Workload) -> IntColumn:
+    """When those arrive that await nobody's answer, in order."""
+    return workload.arrival_ps if workload.follows is None else workload.arrival_ps[workload.follows < 0]
 
 
 def default_windows(workload: Workload) -> int:
@@ -101,9 +115,13 @@ def default_windows(workload: Workload) -> int:
 
 
 def course(workload: Workload, windows: int | None = None) -> Course:
-    """Rates of `workload`, which must have times, over its span in `windows` equal windows (None: up to WINDOWS)."""
+    """Rates of `workload`, which must have times, over its span in `windows` equal windows (None: up to WINDOWS).
+
+    Turns that await an answer count when they would come if answers took no time.
+    """
     windows = windows or default_windows(workload)
-    times, end_ps = workload.arrival_ps, int(workload.arrival_ps[-1])
+    times = workload.earliest_ps()
+    end_ps = int(times[-1])
     edges_s = np.linspace(0.0, end_ps / PS_PER_S, windows + 1)
     width_s = end_ps / PS_PER_S / windows
     columns = (np.ones(len(workload), np.int64), workload.prompt_tokens, reusable_tokens(workload))
@@ -112,20 +130,26 @@ def course(workload: Workload, windows: int | None = None) -> Course:
 
 
 def reusable_tokens(workload: Workload) -> IntColumn:
-    """Leading prompt tokens of each request that some earlier request had, int64: its hits in an endless cache."""
+    """Leading prompt tokens of each request that an earlier request had, or got, int64: hits in an endless cache."""
     node_of: dict[tuple[int, int], int] = {}
     seen = [0]  # tokens of each piece that have come by
     reused = np.zeros(len(workload), np.int64)
-    for request, content in enumerate(workload.content.tolist()):
-        node, hit, known = 0, 0, True
-        for piece, tokens in workload.contents[content]:
+    columns = (workload.content, workload.prompt_tokens, workload.output_tokens)
+    for request, (content, prompt, output) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        node, start, hit, known = 0, 0, 0, True
+        for piece, of_content in workload.contents[content]:
+            tokens = min(of_content, prompt + output - start)
+            if tokens <= 0:
+                break
             node = node_of.setdefault((node, piece), len(seen))
             if node == len(seen):
                 seen.append(0)
             if known:
-                hit += min(tokens, seen[node])
-                known = seen[node] >= tokens
+                asked = min(tokens, max(0, prompt - start))
+                hit += min(asked, seen[node])
+                known = seen[node] >= asked
             seen[node] = max(seen[node], tokens)
+            start += tokens
         reused[request] = hit
     return reused
 
