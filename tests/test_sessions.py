@@ -299,6 +299,7 @@ def test_what_is_said_of_sessions_counts_them() -> None:
     assert (found.requests, found.sessions) == (len(load), 500)
     assert found.turns is not None
     assert found.turns.mean == pytest.approx(len(load) / 500)
+    assert found.rates_of_sessions
     assert found.rate_rps == pytest.approx(3, rel=0.15)
     assert found.gap_cv == pytest.approx(1, abs=0.15)
     later = load.follows >= 0

@@ -31,12 +31,16 @@ def print_description(console: Console, found: Description, users: int) -> None:
 
 def _arrivals(found: Description, users: int) -> str:
     requests = f"{number(found.requests)} request{'' if found.requests == 1 else 's'}"
+    if found.sessions is not None and found.turns is not None:
+        requests += f" in {number(found.sessions)} sessions (mean {_figure(found.turns.mean)}, max {found.turns.max})"
     if found.rate_rps is None:
         together = f" of {number(users)} users in a closed loop" if users > 1 else ""
         return f"{requests}{together}; when they come is not known beforehand."
     assert found.peak_rate_rps is not None
     assert found.window_s is not None
     busiest = f"{_figure(found.peak_rate_rps)} in the busiest {_figure(found.window_s)} s"
+    if found.rates_of_sessions:
+        return f"{requests}; they begin in {_figure(found.span_s)} s: {_figure(found.rate_rps)} sessions/s, {busiest}."
     return f"{requests} in {_figure(found.span_s)} s: {_figure(found.rate_rps)} requests/s, {busiest}."
 
 

@@ -46,13 +46,12 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What `describe` says of a workload. Rates and bursts are None where it names no times (a closed loop); those of
-    sessions whose turns await answers are of the sessions.
-    """
+    """What `describe` says of a workload. Rates and bursts are None where it names no times (a closed loop)."""
 
     requests: int
     sessions: int | None  # None: it names none
     turns: Lengths | None  # requests of a session
+    rates_of_sessions: bool  # turns await answers, so that rates and bursts are those of sessions that begin
     span_s: float  # from the start to the last arrival
     rate_rps: float | None  # requests a second over the span
     peak_rate_rps: float | None  # in the busiest window
@@ -84,6 +83,7 @@ def describe(workload: Workload, windows: int | None = None) -> Description:
         requests=len(workload),
         sessions=None if turns is None else len(turns),
         turns=None if turns is None else _lengths(turns),
+        rates_of_sessions=workload.follows is not None,
         span_s=span_s,
         rate_rps=len(begun_ps) / span_s if timed else None,
         peak_rate_rps=float(counts.max()) / window_s if timed else None,
@@ -111,7 +111,7 @@ def _begun_ps(workload: Workload) -> IntColumn:
 
 def default_windows(workload: Workload) -> int:
     """Windows in which its rates can be counted."""
-    return min(WINDOWS, max(1, len(workload) // REQUESTS_A_WINDOW))
+    return min(WINDOWS, max(1, len(_begun_ps(workload)) // REQUESTS_A_WINDOW))
 
 
 def course(workload: Workload, windows: int | None = None) -> Course:
