@@ -371,7 +371,7 @@ class OracleReplica:
             first = request.cached_blocks
             request.computed += tokens
             request.load_end_ps = max(end_ps, hits_ready_ps)
-            self.make_findable(request, private_too=False)
+            self.make_findable(request, min(request.computed, request.shareable_tokens))
             for block in request.blocks[first : request.cached_blocks]:
                 block.ready_ps = end_ps
         self.put_aside += 1
