@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from random import Random
 
@@ -142,7 +141,7 @@ class Cluster:
         self._advance(end_ps)
 
     def _run_events(self, workload: Workload, end_ps: int) -> None:
-        """Event by event: a closed loop or sessions, where an answer brings a request, a gateway with a queue, or pools."""
+        """Event by event: closed loops and sessions (an answer brings a request), a gateway with a queue, and pools."""
         arrivals = Arrivals(workload, self._table, self._overhead.last_token_ps)
         watched = workload.answers_bring_requests
         interval, queue = self._interval_ps, self._queue
