@@ -26,6 +26,8 @@ FILES = {
     "# my_router.py": "my_router.py",
     "# gateway_space.yaml": "gateway_space.yaml",
     "# my_gateway.py": "my_gateway.py",
+    "# decider_space.yaml": "decider_space.yaml",
+    "# my_decider.py": "my_decider.py",
     "arrival_s,": "my_trace.csv",
     "{\n": "my_model/config.json",
     '{"request_throughput"': "result.json",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from planner.parameters import OF_DISAGGREGATION
+
 _STATISTICS = {"mean": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99", "max": "max"}
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E latency", "queue": "time in queue"}
 _METRICS = {
@@ -132,6 +134,8 @@ def setting(value: Any) -> str:
         rest.update(value.get("parameters") or {})
         inner = ", ".join(f"{key}={setting(item)}" for key, item in rest.items())
         return f"{value.get('name', '')}({inner})" if inner else str(value.get("name", ""))
+    if value is None:
+        return "default"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -154,4 +158,9 @@ def varying(plans: Sequence[Mapping[str, Any]], *, but: Iterable[str] = SIZE) ->
 
 def settings(parameters: Mapping[str, Any], names: Iterable[str]) -> str:
     """Parameters and values on one line: "max_num_seqs 64, routing weighted"."""
-    return ", ".join(f"{name} {setting(parameters[name])}" for name in names if name in parameters)
+    said = [name for name in names if name in parameters and not _says_nothing(name, parameters)]
+    return ", ".join(f"{name} {setting(parameters[name])}" for name in said)
+
+
+def _says_nothing(name: str, parameters: Mapping[str, Any]) -> bool:
+    return name in OF_DISAGGREGATION and not parameters.get("prefill_replicas")
