@@ -72,8 +72,25 @@ def random_parameters(draw: random.Random, gpu: str) -> Parameters:
             "gateway": draw.choice(["none", "llm-d"]),
             "gpu_memory_utilization": draw.choice([0.9, 0.95]),
             "long_prefill_token_threshold": draw.choice([0, 0, 100]),
+            **(random_pool(draw) if draw.random() < 0.4 else {}),
         }
     )
+
+
+def random_pool(draw: random.Random) -> Parameters:
+    """The parameters of a prefill pool."""
+    seats = draw.choice([1, 4, 64])
+    return {
+        "prefill_replicas": draw.choice([1, 2, 4]),
+        "prefill_tensor_parallel_size": draw.choice([None, 1, 2, 4]),
+        "prefill_max_num_seqs": seats,
+        "prefill_max_num_batched_tokens": seats + draw.choice([200, 2048, 16384]),
+        "disaggregation": draw.choice(
+            ["always", {"name": "prefix-based", "non_cached_tokens": draw.choice([0, 1, 500, 4000])}]
+        ),
+        "prefill_routing": draw.choice(["least-loaded", "round-robin"]),
+        "kv_transfer_gb_per_s": draw.choice([1.0, 25.0, 1e6]),
+    }
 
 
 def evaluator_of(model: str, workload: dict[str, Any], gpus: tuple[str, ...], slo: list[str], seed: int) -> Evaluator:
@@ -145,6 +162,12 @@ def test_most_of_the_requests_are_known_to_miss_their_limit_where_seats_are_too_
 
 def test_without_load_the_floors_are_close() -> None:
     bounds, metrics = bounds_and_metrics(0.1)
+    for name in ("ttft_mean_ms", "tpot_mean_ms", "e2e_p99_ms", "itl_p50_ms"):
+        assert 0.9 < bounds[name] / metrics[name] <= 1.0, name
+
+
+def test_without_load_the_floors_of_two_pools_are_close_but_for_the_transfer() -> None:
+    bounds, metrics = bounds_and_metrics(0.1, prefill_replicas=1, kv_transfer_gb_per_s=1e6, kv_transfer_latency_ms=0)
     for name in ("ttft_mean_ms", "tpot_mean_ms", "e2e_p99_ms", "itl_p50_ms"):
         assert 0.9 < bounds[name] / metrics[name] <= 1.0, name
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.export import load_exporter
 from planner.export._base import SimulatedPlan
 from planner.export.inference_perf import CONFIG_FILE, parse_inference_perf
-from planner.export.llm_d import EPP_FILE, OBJECTIVES_FILE, endpoint_picker_config, parse_llm_d
+from planner.export.llm_d import EPP_FILE, OBJECTIVES_FILE, VALUES_FILE, endpoint_picker_config, parse_llm_d
 from planner.parameters import resolve
 from planner.plan import Plan
 from sim.errors import InputError
@@ -138,10 +138,69 @@ def test_scorers_with_their_parameters_read_back() -> None:
     assert "queue-scorer" not in plugins
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    routing,
+    routing,
+    st.sampled_from(["always", {"name": "prefix-based", "non_cached_tokens": 512}]),
+    st.integers(1, 4),
+    st.sampled_from([2, 4, 8]),
+    st.integers(1, 64),
+)
+def test_llm_d_files_of_two_pools_read_back_to_the_simulated_deployment(
+    routing: dict, prefill_routing: dict, decider: object, replicas: int, size: int, seats: int
+) -> None:
+    given = {"routing": routing, "prefill_routing": prefill_routing, "replicas": 2, "prefill_replicas": replicas}
+    pool = {"prefill_tensor_parallel_size": size, "prefill_max_num_seqs": seats, "prefill_max_num_batched_tokens": 8192}
+    plan = simulated({**given, **pool, "disaggregation": decider})
+    found = parse_llm_d(load_exporter("llm-d").files(plan))
+    expected = {**plan.deployment, **given, "max_model_len": plan.max_model_len, "model": "meta-llama/Llama-2-70b-hf"}
+    expected |= {"admission": {"name": "always-admit"}}
+    expected["disaggregation"] = {"name": decider} if isinstance(decider, str) else decider
+    if replicas == 1 and prefill_routing["name"] == "random":
+        expected["prefill_routing"] = {"name": "random"}
+    assert found == {name: expected[name] for name in found}
+    assert {"prefill_replicas", "disaggregation", "prefill_routing", *pool} <= set(found)
+
+
+def test_a_router_between_pools_selects_decode_and_prefill_replicas_by_llm_d_s_plugins() -> None:
+    decider = {"name": "prefix-based", "non_cached_tokens": 256}
+    plan = simulated({"replicas": 2, "routing": "weighted", "prefill_replicas": 2, "disaggregation": decider})
+    files = load_exporter("llm-d").files(plan)
+    config, values = (yaml.safe_load(files[name]) for name in (EPP_FILE, VALUES_FILE))
+    plugins = {plugin["type"]: plugin.get("parameters") for plugin in config["plugins"]}
+    assert plugins["disagg-profile-handler"] == {"deciders": {"prefill": "prefix-based-pd-decider"}}
+    assert plugins["prefix-based-pd-decider"] == {"nonCachedTokens": 256}
+    assert "approx-prefix-cache-producer" in plugins
+    first = {profile["name"]: profile["plugins"][0]["pluginRef"] for profile in config["schedulingProfiles"]}
+    assert first == {"prefill": "prefill-filter", "decode": "decode-filter"}
+    declared = {plugin.get("name", plugin["type"]) for plugin in config["plugins"]}
+    assert {entry["pluginRef"] for profile in config["schedulingProfiles"] for entry in profile["plugins"]} <= declared
+    assert values["routing"]["proxy"]["connector"] == "nixlv2"
+    for pool in ("prefill", "decode"):
+        (container,) = values[pool]["containers"]
+        assert "NixlConnector" in container["args"][container["args"].index("--kv-transfer-config") + 1]
+    assert "2 x TP4 prefill + 2 x TP4 decode" in files["README.md"]
+
+
+@pytest.mark.parametrize("target", ["vllm", "vllm-sweep", "kserve", "inference-perf", "guidellm", "aiperf"])
+def test_what_routes_between_no_pools_refuses_a_plan_that_has_two(target: str) -> None:
+    with pytest.raises(InputError, match=r"prefill_replicas: .*the target llm-d does"):
+        load_exporter(target).files(simulated({"gateway": "none", "prefill_replicas": 1}))
+
+
 @pytest.mark.parametrize(
     ("deployment", "parameter"),
     [
         ({"replicas": 2, "routing": "round-robin"}, "routing"),
+        ({"prefill_replicas": 2, "prefill_routing": "round-robin"}, "prefill_routing"),
+        (
+            {
+                "prefill_replicas": 1,
+                "disaggregation": {"name": "prefix-based", "non_cached_tokens": 1, "prefix_index": "precise"},
+            },
+            "disaggregation.prefix_index",
+        ),
         ({"flow_control": "static"}, "flow_control"),
         ({"replicas": 2, "routing": {"name": "weighted", "prefix_index": "precise"}}, "routing.prefix_index"),
         (

@@ -130,6 +130,16 @@ def test_a_plan_does_not_win_by_shedding_requests() -> None:
     assert "fewest requests refused" in verdict.rule(what)
 
 
+def test_a_plan_s_label_has_both_pools() -> None:
+    plan = {"tensor_parallel_size": 4, "replicas": 1}
+    assert names.plan_label(plan) == names.plan_label({**plan, "prefill_replicas": 0}) == "4x1"
+    assert names.plan_label({**plan, "prefill_replicas": 2}) == "P 4x2, D 4x1"
+    pools = {**plan, "prefill_replicas": 2, "prefill_tensor_parallel_size": 1}
+    assert names.plan_label(pools) == "P 1x2, D 4x1"
+    assert names.pools(pools) == "2 x TP1 prefill + 1 x TP4 decode"
+    assert names.settings({**plan, "prefill_replicas": 0, "disaggregation": "always"}, ["disaggregation"]) == ""
+
+
 def test_nothing_is_recommended_where_nothing_is_feasible() -> None:
     assert verdict.recommended(nothing_feasible()) is None
 

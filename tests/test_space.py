@@ -12,7 +12,7 @@ import yaml
 from planner.documents import apply_overrides, load_document, parse_yaml
 from planner.evaluate import make_evaluator, plan_of
 from planner.goals import Constraint, judge, request_slo
-from planner.parameters import canonical, resolve
+from planner.parameters import canonical, gpu_count, resolve
 from planner.plan import dump_plan, load_plan
 from planner.space import Space, load_space, parse_space
 from sim.catalog import load_model
@@ -160,6 +160,38 @@ def test_the_age_of_snapshots_matters_only_to_policies_that_look_at_them() -> No
 def test_a_chunk_limit_beyond_the_token_budget_is_no_limit() -> None:
     assert same({}, {"long_prefill_token_threshold": 2048})
     assert not same({}, {"long_prefill_token_threshold": 512})
+
+
+def test_without_a_prefill_pool_nothing_that_describes_one_matters() -> None:
+    pool = {
+        "prefill_tensor_parallel_size": 2,
+        "prefill_max_num_seqs": 8,
+        "disaggregation": {"name": "prefix-based", "non_cached_tokens": 100},
+        "prefill_routing": "weighted",
+        "kv_transfer_gb_per_s": 50,
+        "kv_transfer_latency_ms": 1,
+        "snapshot_interval_ms": 500,
+    }
+    assert same({}, pool)
+    for name, value in pool.items():
+        if name not in ("prefill_routing", "snapshot_interval_ms"):
+            assert not same({"prefill_replicas": 1}, {"prefill_replicas": 1, name: value}), name
+    assert same({"prefill_replicas": 1}, {"prefill_replicas": 1, "prefill_routing": "weighted"})
+    assert not same({"prefill_replicas": 2}, {"prefill_replicas": 2, "prefill_routing": "weighted"})
+    assert not same({"prefill_replicas": 2}, {"prefill_replicas": 2, "snapshot_interval_ms": 500})
+
+
+def test_a_prefill_pool_like_the_decode_pool_is_the_same_spelled_out() -> None:
+    decode = {"tensor_parallel_size": 2, "max_num_seqs": 64, "prefill_replicas": 1}
+    assert same(decode, {**decode, "prefill_tensor_parallel_size": 2, "prefill_max_num_seqs": 64})
+    assert not same(decode, {**decode, "prefill_tensor_parallel_size": 1})
+
+
+def test_gpus_are_those_of_both_pools() -> None:
+    assert gpu_count(resolve({"gpu": "H100", "tensor_parallel_size": 2, "replicas": 3})) == 6
+    pool = {"tensor_parallel_size": 2, "replicas": 3, "prefill_replicas": 2}
+    assert gpu_count(resolve({"gpu": "H100", **pool})) == 10
+    assert gpu_count(resolve({"gpu": "H100", **pool, "prefill_tensor_parallel_size": 1})) == 8
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
