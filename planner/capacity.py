@@ -89,7 +89,7 @@ class Prober:
             if self._ruled_out(parameters, scale):
                 return Probe(rate_rps, False, None, cut_short=True)
             first = round(FIRST_SHARE * len(self._evaluator.workload))
-            if first >= 100:
+            if first >= 100 and not self._evaluator.has_shape:  # a shape's beginning is not like the rest
                 outcome = self._run(Trial(parameters, requests=first, rate_scale=scale))
                 if outcome.saturation == "overloaded" and judge(self.levels, outcome.metrics)[0] > HOPELESS:
                     return Probe(rate_rps, False, outcome, cut_short=True)

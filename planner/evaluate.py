@@ -106,16 +106,33 @@ class Evaluator:
         key = (trial.requests, trial.seed, trial.rate_scale)
         if key not in self._workloads:
             workload = self.workload
-            if trial.seed is not None and trial.seed != self.seed:
-                workload = make_workload(self.workload_section, self.folder, trial.seed)
-            if trial.rate_scale != 1.0:
-                workload = faster(workload, trial.rate_scale)
+            if trial.rate_scale != 1.0 and self.has_shape:
+                workload = self._shaped(trial)
+            else:
+                if trial.seed is not None and trial.seed != self.seed:
+                    workload = make_workload(self.workload_section, self.folder, trial.seed)
+                if trial.rate_scale != 1.0:
+                    workload = faster(workload, trial.rate_scale)
             if trial.requests is not None:
                 workload = first_requests(workload, trial.requests)
             while len(self._workloads) >= MAX_WORKLOADS:
                 del self._workloads[next(iter(self._workloads))]
             self._workloads[key] = workload
         return self._workloads[key]
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether an arrival rate of the workload changes over time, which it does alike when the load is another."""
+        from sim.workload import has_shape, parse_workload
+
+        return bool(self.workload_section) and has_shape(parse_workload(self.workload_section))
+
+    def _shaped(self, trial: Trial) -> Workload:
+        """The requests at another rate where it changes over time: more of them, over the same time."""
+        from sim.workload import at_rate, build_workload, parse_workload
+
+        spec = at_rate(parse_workload(self.workload_section), trial.rate_scale)
+        return build_workload(spec, self.seed if trial.seed is None else trial.seed, self.folder)
 
 
 def latency_blocks(records: Records) -> dict[str, tuple[float, ...]]:

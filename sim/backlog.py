@@ -13,6 +13,7 @@ _BATCHES = 20
 _SIGMAS = 2.0
 _LEAST_SHARE = 0.02  # a backlog that grows by less of what arrives is not worth a verdict
 _LEAST_REQUESTS = 10.0
+_ABSORBED = 0.2  # of the highest level: a backlog that has fallen below it has been worked off
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,12 +25,18 @@ class BacklogTrend:
     growth: float
     noise: float
     requests: float  # that arrived while it was watched
+    left: float = 1.0  # level of the last batch, as a share of the highest
 
     @property
     def is_growing(self) -> bool:
-        """Whether the growth stands out of the noise, and matters."""
+        """Whether the growth stands out of the noise, matters, and is not that of a burst that has been worked off."""
         total = self.growth * self.requests
-        return self.growth > _SIGMAS * self.noise and self.growth > _LEAST_SHARE and total > _LEAST_REQUESTS
+        return (
+            self.left > _ABSORBED
+            and self.growth > _SIGMAS * self.noise
+            and self.growth > _LEAST_SHARE
+            and total > _LEAST_REQUESTS
+        )
 
 
 def backlog_trend(arrival: Floats, start: Floats) -> BacklogTrend:
@@ -57,4 +64,5 @@ def backlog_trend(arrival: Floats, start: Floats) -> BacklogTrend:
     steps = np.diff(level)
     per_batch = (n - first) / batches
     noise = float(steps.std(ddof=1)) / math.sqrt(len(steps)) / per_batch
-    return BacklogTrend(growth, noise, float(n - first))
+    highest = float(level.max())
+    return BacklogTrend(growth, noise, float(n - first), float(level[-1]) / highest if highest else 1.0)

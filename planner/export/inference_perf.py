@@ -82,6 +82,8 @@ def _load(plan: SimulatedPlan) -> dict[str, Any]:
     if arrival is None or arrival.process not in _LOADS:
         process = arrival.process if arrival else "none"
         raise _cannot(plan, "arrival.process", f"{process} has no counterpart in inference-perf (constant, poisson)")
+    if arrival.shape is not None:
+        raise _cannot(plan, "arrival.shape", "has no counterpart in inference-perf")
     if arrival.stages:
         stages = [{"rate": stage.rate_rps, "duration": stage.duration_s} for stage in arrival.stages]
     else:

@@ -48,7 +48,7 @@ def bench_for(plan: SimulatedPlan) -> Bench:
 def _generated(plan: SimulatedPlan) -> Bench | None:
     """The `random` dataset, where lengths are fixed and at most one prefix is shared, and the arrivals are vLLM's."""
     spec = plan.workload_spec
-    if not isinstance(spec, LengthsSpec) or spec.arrival is None or spec.arrival.stages:
+    if not isinstance(spec, LengthsSpec) or spec.arrival is None or spec.arrival.stages or spec.arrival.shape:
         return None
     prefix = 0
     if spec.prefix is not None:

@@ -58,7 +58,8 @@ def _arrival(arrival: Mapping[str, Any], what: str) -> str:
     if arrival.get("rate_rps") is None:
         return process
     cv = f" (cv {number(arrival['cv'])})" if arrival.get("cv") is not None else ""
-    return f"{process}{cv} at {number(arrival['rate_rps'])} {what}/s"
+    shape = f" ({arrival['shape'].get('kind')})" if isinstance(arrival.get("shape"), Mapping) else ""
+    return f"{process}{cv} at {number(arrival['rate_rps'])} {what}/s{shape}"
 
 
 def _end(workload: Mapping[str, Any]) -> str:

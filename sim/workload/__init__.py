@@ -14,6 +14,8 @@ from sim.workload._spec import (
     Stage,
     TraceSpec,
     WorkloadSpec,
+    at_rate,
+    has_shape,
     parse_workload,
 )
 from sim.workload._types import PS_PER_MS, PS_PER_S, IntColumn, Pieces, Workload, content_tokens
@@ -38,7 +40,9 @@ __all__ = [
     "TraceSpec",
     "Workload",
     "WorkloadSpec",
+    "at_rate",
     "build_workload",
     "content_tokens",
+    "has_shape",
     "parse_workload",
 ]

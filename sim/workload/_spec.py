@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from sim.workload._validation import (
 from sim.workload.distributions import Constant, Distribution, NonZeroDistribution
 from sim.workload.durations import ConstantSeconds, SecondsDistribution
 from sim.workload.presets import PRESETS
+from sim.workload.shapes import Shape
 
 SLO_CLASS_PRIORITY = {"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3}
 """Priority of each SLO class as the llm-d router counts it: higher is more urgent, negative may be shed."""
@@ -39,7 +41,9 @@ class Stage(StrictModel):
 
 
 class Arrival(StrictModel):
-    """When requests come. `constant` is evenly spaced; `normalized-poisson` is what inference-perf calls constant."""
+    """When requests come. `constant` is evenly spaced; `normalized-poisson` is what inference-perf calls constant; a
+    `shape` changes the rate over time.
+    """
 
     process: Process
     rate_rps: Positive | None = None
@@ -47,11 +51,12 @@ class Arrival(StrictModel):
     users: WholeNumber | None = Field(default=None, ge=1, le=MAX_REQUESTS)
     think_time_s: float | None = Field(default=None, ge=0, le=MAX_SECONDS)
     stages: list[Stage] | None = Field(default=None, min_length=1)
+    shape: Shape | None = None
 
     @model_validator(mode="after")
     def _fields_fit_the_process(self) -> Arrival:
         closed = self.process == "closed"
-        self._refuse(("rate_rps", "cv", "stages") if closed else ("users", "think_time_s"))
+        self._refuse(("rate_rps", "cv", "stages", "shape") if closed else ("users", "think_time_s"))
         if closed:
             if self.users is None:
                 raise InputError("users", "is required with process closed: the number of users")
@@ -65,6 +70,8 @@ class Arrival(StrictModel):
             raise InputError("rate_rps", "is required (or stages): requests per second")
         if self.rate_rps is not None and self.stages is not None:
             raise InputError("rate_rps", "contradicts stages, which have rates of their own: give one of them")
+        if self.shape is not None and self.stages is not None:
+            raise InputError("shape", "contradicts stages: give one of them")
         return self
 
     def _refuse(self, names: tuple[str, ...]) -> None:
@@ -282,6 +289,8 @@ def _check_end(spec: WorkloadSpec, field: str) -> None:
             )
     elif arrival.stages is not None:
         given.append("arrival.stages")
+    elif arrival.shape is not None and arrival.shape.end_s < math.inf:
+        given.append("arrival.shape")
     given += [name for name in ends if getattr(spec, name, None) is not None]
     if len(given) > 1:
         raise InputError(f"{field}.{given[-1]}", f"contradicts {given[0]}: give one of {allowed}")
@@ -318,3 +327,34 @@ def _check_clients(spec: ClientsSpec, field: str) -> None:
         for name in ("arrival", "num_requests", "num_sessions", "duration_s", "arrival_scale"):
             if getattr(client.workload, name, None) is not None:
                 raise InputError(f"{where}.{name}", "contradicts the common arrival of the clients")
+
+
+def has_shape(spec: WorkloadSpec) -> bool:
+    """Whether some arrival rate changes with the time of day, so to speak: at other rates the times must stay."""
+    if isinstance(spec, ClientsSpec) and any(has_shape(client.workload) for client in spec.clients):
+        return True
+    return spec.arrival is not None and spec.arrival.shape is not None
+
+
+def at_rate(spec: WorkloadSpec, scale: float) -> WorkloadSpec:
+    """The same workload with `scale` times the arrival rate, over the same time: numbers of requests grow with it."""
+    changes: dict[str, Any] = {}
+    arrival = spec.arrival
+    if arrival is not None:
+        rates: dict[str, Any] = {}
+        if arrival.rate_rps is not None:
+            rates["rate_rps"] = arrival.rate_rps * scale
+        if arrival.stages is not None:
+            stages = [stage.model_copy(update={"rate_rps": stage.rate_rps * scale}) for stage in arrival.stages]
+            rates["stages"] = stages
+        changes["arrival"] = arrival.model_copy(update=rates)
+    elif isinstance(spec, TraceSpec):  # its requests are what they are, and come closer
+        return spec.model_copy(update={"arrival_scale": (spec.arrival_scale or 1.0) / scale})
+    for name in ("num_requests", "num_sessions"):
+        count = getattr(spec, name, None)
+        if count is not None:
+            changes[name] = max(1, round(count * scale))
+    if isinstance(spec, ClientsSpec) and arrival is None:
+        clients = [c.model_copy(update={"workload": at_rate(c.workload, scale)}) for c in spec.clients]
+        changes["clients"] = clients
+    return spec.model_copy(update=changes)

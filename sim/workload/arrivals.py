@@ -103,6 +103,10 @@ def open_loop(
     InputError when no request arrives at all, or too many.
     """
     plan: list[tuple[float, int | None, float | None]]
+    shape = arrival.shape
+    if shape is not None and (duration_s is not None or num_requests is None):
+        # Over its operational time the process has one rate; what arrives there goes through `shape.times` below.
+        duration_s = shape.operational(min(math.inf if duration_s is None else duration_s, shape.end_s))
     if arrival.stages is not None:
         plan = [(stage.rate_rps, None, stage.duration_s) for stage in arrival.stages]
     else:
@@ -115,7 +119,7 @@ def open_loop(
     for i, (rate, count, duration) in enumerate(plan):
         with np.errstate(over="ignore"):  # endless gaps are found by `to_ps`
             times = _stage_times(arrival, random_stream(seed, f"{scope}arrival/{i}"), rate, count, duration)
-        parts.append(start_s + times)
+        parts.append(start_s + times if shape is None else shape.times(times))
         stages.append(np.full(len(times), i, np.int64))
         start_s += duration or 0.0
     all_s = np.concatenate(parts)
