@@ -361,6 +361,18 @@ def _explain(args: argparse.Namespace) -> int:
     return explain.run(args)
 
 
+def _sensitivity_arguments(parser: argparse.ArgumentParser) -> None:
+    from planner import sensitivity_command
+
+    sensitivity_command.add_arguments(parser)
+
+
+def _sensitivity(args: argparse.Namespace) -> int:
+    from planner import sensitivity_command
+
+    return sensitivity_command.run(args)
+
+
 def _compare_arguments(parser: argparse.ArgumentParser) -> None:
     from planner import compare
 
@@ -465,6 +477,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Comma
     "report": ("write the report of a run: a page, or Markdown", _report_arguments, _report),
     "export": ("write the commands that deploy and load-test the best plans", _export_arguments, _export),
     "explain": ("say what limits a plan, by what would help it", _explain_arguments, _explain),
+    "sensitivity": ("say which parameter of a plan moves what", _sensitivity_arguments, _sensitivity),
     "compare": ("simulate two plans and show them side by side", _compare_arguments, _compare),
     "validate": ("compare plans with what load generators measured", _validate_arguments, _validate),
     "workload": ("describe a workload or a trace: `planner workload describe FILE`", _workload_arguments, _workload),

@@ -12,6 +12,7 @@ from planner.plan import Plan, check_prices, load_plan, parse_plan
 from sim.errors import InputError
 
 if TYPE_CHECKING:
+    from planner.space import Space
     from planner.store import Run
 
 
@@ -21,6 +22,19 @@ def evaluation_of(run: Run, plan_id: str, field: str = "PLAN") -> dict[str, Any]
     if plan_id not in by_id:
         raise InputError(field, f"the run has no plan {plan_id!r}{nearest(plan_id, tuple(by_id))}")
     return by_id[plan_id]
+
+
+def space_of_run(run: Run) -> Space:
+    """The space of a run, its model and workload as its plans name them, wherever the run was started. Raises
+    InputError."""
+    from planner.space import parse_space
+
+    document = dict(run.space)
+    if run.front:
+        plan = plan_of_run(run, run.front[0])
+        document |= {"model": plan.model, "workload": plan.workload}
+        document |= {"coefficients": plan.coefficients} if plan.coefficients is not None else {}
+    return parse_space(document, Path.cwd())
 
 
 def plan_of_run(run: Run, plan_id: str) -> Plan:

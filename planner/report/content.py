@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from planner.report import explain, names, verdict
+from planner.report import explain, names, tornado, verdict
 from planner.report.workload_words import workload_words
+from planner.sensitivity import effects, evaluated_options, metrics_of
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -220,6 +221,13 @@ def why(run: Run) -> str:
 
 def _or_inf(value: Any) -> float:
     return math.inf if value is None or math.isnan(value) else float(value)
+
+
+def moves(run: Run, plan: verdict.Evaluation) -> tuple[str, list[tuple[str, str, str]]]:
+    """(one line, table rows) on which parameter moves what about a plan, from what the run evaluated; empty where it
+    evaluated too little of it."""
+    found = effects(plan, evaluated_options(run, plan), metrics_of(run))
+    return (tornado.sentence(found, run.objectives), tornado.rows(found, metrics_of(run))) if found else ("", [])
 
 
 def limit_words(run: Run, plan: verdict.Evaluation) -> str:

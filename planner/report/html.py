@@ -11,7 +11,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from planner.report import content, names, verdict
+from planner.report import content, names, tornado, verdict
 from planner.report.front_document import front_document
 
 if TYPE_CHECKING:
@@ -111,10 +111,12 @@ def _answer(run: Run) -> str:
     facts = [("Plan", str(plan["id"])), ("Settings", names.settings(plan["parameters"], varying))]
     facts += [("Why this one", content.why(run)), ("What limits it", content.limit_words(run, plan))]
     facts += content.certainty(given)
+    words, rows = content.moves(run, plan)
+    moves = f"<h3>What moves it</h3><p>{escape(words)}</p>{_table(list(tornado.HEADINGS), rows)}" if rows else ""
     return (
         f'<dl class="facts">{_definitions(row for row in facts if row[1])}</dl>'
         f"<h3>Margin to each limit</h3>{_margins(run, plan, given)}"
-        f'<h3>What it costs</h3><dl class="facts">{_definitions(content.costs(plan))}</dl>'
+        f'<h3>What it costs</h3><dl class="facts">{_definitions(content.costs(plan))}</dl>{moves}'
     )
 
 

@@ -23,6 +23,7 @@ def report_markdown(run: Run) -> str:
     if plan is not None:
         given = content.extras(run).get(plan["id"], {})
         facts = [("Why", content.why(run)), ("What limits it", content.limit_words(run, plan))]
+        facts += [("What moves it", content.moves(run, plan)[0])]
         facts += content.certainty(given)
         facts += [("Cost", ", ".join(f"{words} {heading.lower()}" for heading, words in content.costs(plan)))]
         lines += [f"- **{heading}**: {_text(words)}" for heading, words in facts if words]

@@ -27,9 +27,12 @@ class Identity:
 
     def of(self, choice: Choice) -> tuple[str, Parameters]:
         """(id, canonical parameters) of a combination."""
-        given = self._space.parameters(choice)
-        if self._sizes:
-            given["replicas"] = self._sizes[-1]  # lest one replica make light of its routing
+        return self.of_given(self._space.parameters(choice))
+
+    def of_given(self, parameters: Parameters) -> tuple[str, Parameters]:
+        """(id, canonical parameters) of a plan."""
+        # with the most replicas, lest a single one make light of its routing
+        given = parameters | {"replicas": self._sizes[-1]} if self._sizes else parameters
         parameters = self._one_form(canonical(given))
         return self.of_parameters(parameters), parameters
 

@@ -152,6 +152,14 @@ class Search:
             costs = np.array([self._told(evaluation) for evaluation in evaluations], dtype=np.float64)
             method.tell(choices, costs, np.array([e["violation"] for e in evaluations], dtype=np.float64))
 
+    def evaluations_of(self, plans: Sequence[Parameters], known: Sequence[Evaluation] = ()) -> list[Evaluation]:
+        """The evaluations of these plans, each simulated unless its parameters rule it out or it is `known`."""
+        forms = [self._identity.of_given(parameters) for parameters in plans]
+        self._known = {self._identity.of_parameters(e["parameters"]): e for e in known}
+        ended = {plan: self._without_simulation(plan, parameters) for plan, parameters in forms}
+        self._collect(ended, {plan: parameters for plan, parameters in forms if ended[plan] is None})
+        return [self._by_id[plan] for plan, _ in forms]
+
     def _simulate_nearest(self) -> None:
         """Where nothing is feasible: simulate of each size the plan whose bounds miss least, to show how near it is."""
         nearest: dict[float, Evaluation] = {}

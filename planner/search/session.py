@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,27 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         store.finish(run, plans, _picture(run))
         write_atomically(options.out / REPORT, _report(run))
     return run
+
+
+def evaluate_plans(space: Space, plans: Sequence[Parameters], run: Run) -> list[Evaluation]:
+    """The evaluations of `plans` as an exhaustive search of `space` makes them; those that `run` has are taken over if
+    they were made of the same requests, coefficients and code."""
+    evaluator = make_evaluator(space)
+    same = run.manifest.get("context") == context_of(evaluator)
+    known = [e for e in run.evaluations if same and e["simulated"]]
+    executor = make_executor(space.executor, evaluator, None)
+    earlier = EarlierSearches(evaluator, open_store(lambda text: None))
+    with closing(executor), closing(earlier):
+        twins = Twins(alike_schedulings(evaluator.workload))
+        whole = dataclasses.replace(space, method="exhaustive")
+        return Search(whole, evaluator, executor, _Nobody(), twins=twins, reuse=earlier).evaluations_of(plans, known)
+
+
+class _Nobody:
+    """Keeps no evaluations."""
+
+    def append(self, evaluations: Sequence[Evaluation]) -> None:
+        """They are returned in the end."""
 
 
 def _picture(run: Run) -> bytes | None:
