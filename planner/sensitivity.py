@@ -93,14 +93,13 @@ def evaluated_options(run: Run, base: Evaluation) -> dict[str, list[tuple[Any, E
     more that were simulated."""
     by_form = {_form(DEFAULTS | evaluation["parameters"]): evaluation for evaluation in run.evaluations}
     found = {}
-    for name in run.varying():
-        options: dict[str, tuple[Any, Evaluation]] = {}
-        for value in (evaluation["parameters"][name] for evaluation in run.evaluations):
-            other = by_form.get(_form(canonical(DEFAULTS | base["parameters"] | {name: value})))
-            if other is not None:
-                options.setdefault(repr(value), (value, other))
-        if sum(bool(e["simulated"]) for _, e in options.values()) > 1:
-            found[name] = sorted(options.values(), key=lambda item: _place(item[0]))
+    for name in base["parameters"]:
+        parameters = [e["parameters"] for e in run.evaluations if name in e["parameters"]]
+        values = {repr(given[name]): given[name] for given in parameters}
+        plans = [(value, canonical(DEFAULTS | base["parameters"] | {name: value})) for value in values.values()]
+        options = [(value, by_form[form]) for value, plan in plans if (form := _form(plan)) in by_form]
+        if sum(bool(evaluation["simulated"]) for _, evaluation in options) > 1:
+            found[name] = sorted(options, key=lambda item: _place(item[0]))
     return found
 
 
