@@ -44,6 +44,7 @@ from sim.metrics import (
     saturation,
 )
 from sim.prefill_pool import PrefillPool, make_links, prefill_table, reject_with
+from sim.so_far import Looks, Watch
 from sim.workload import Workload
 
 
@@ -56,14 +57,15 @@ def simulate(
     request_slo: Mapping[str, float] | None = None,
     step_time: StepTime | None = None,
     sampled: bool = False,
+    watch: Watch | None = None,
 ) -> Result:
     """Serve `workload` with `deployment` and return what happened. The same arguments give the same result, bit for
     bit.
 
     `coefficients` None is the shipped set; `request_slo` holds limits in ms a request (`ttft_ms`, `tpot_ms`, `e2e_ms`)
     for goodput; `step_time` replaces the physics by a latency model of your own; `sampled` makes `Result.timelines`
-    available, and changes nothing else. Raises DoesNotFit or InputError for a deployment that a real engine would
-    refuse to start.
+    available, and changes nothing else; `watch` sees the run now and then, and may end it by what it raises. Raises
+    DoesNotFit or InputError for a deployment that a real engine would refuse to start.
     """
     if seed < 0:
         raise InputError("seed", f"must be at least 0, got {seed}")
@@ -92,6 +94,9 @@ def simulate(
         _gateway_policy("flow_control", deployment, seed),
         None if prefill is None else _with_deciders(prefill, deployment, seed),
     )
+    if watch is not None:
+        of_prefill = None if prefill is None else prefill.table
+        cluster.watch(Looks(watch, table, workload, overhead, request_slo or {}, of_prefill))
     collecting = gc.isenabled()
     gc.disable()  # nothing that a run makes needs the cycle collector, and it costs a fifth of the time
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from sim.cluster.admission.always_admit import AlwaysAdmit
 from sim.cluster.arrivals import Arrivals
@@ -23,7 +24,10 @@ from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import EXPIRED, REJECTED, SHED, RequestTable
 from sim.errors import InputError
 from sim.latency import RequestOverhead
+from sim.so_far import Looks
 from sim.workload import Workload
+
+_LEAST_DRAIN_PS: Final = 10**9
 
 
 @dataclass(slots=True)
@@ -92,6 +96,13 @@ class Cluster:
         if prefill is not None:
             routes = prefill.routing.reads_replicas and len(prefill.replicas) > 1
             self._reads_replicas = self._reads_replicas or routes or prefill.decider.reads_replicas
+        self._looks: Looks | None = None
+        self._until_tick = 0  # events; never 0 again where nobody looks
+
+    def watch(self, looks: Looks) -> None:
+        """Let `looks` see the run while it goes on."""
+        self._looks = looks
+        self._until_tick = looks.every
 
     def run(self, workload: Workload) -> None:
         """Serve all of `workload`, or as much as its time limit allows."""
@@ -123,6 +134,11 @@ class Cluster:
                     break
                 replica.advance(queue_ps)
                 replica.enqueue(index, queue_ps)
+                self._until_tick -= 1
+                if self._until_tick == 0:
+                    self._tick(queue_ps)
+            if self._looks is not None:
+                self._drain(self._looks, end_ps, replica)
             replica.advance(end_ps)
 
     def _run_open(self, end_ps: int) -> None:
@@ -138,6 +154,11 @@ class Cluster:
             self._advance(arrival_ps)
             if self._admit(index, arrival_ps):
                 self._send(index, arrival_ps)
+            self._until_tick -= 1
+            if self._until_tick == 0:
+                self._tick(arrival_ps)
+        if self._looks is not None:
+            self._drain(self._looks, end_ps, None)
         self._advance(end_ps)
 
     def _run_events(self, workload: Workload, end_ps: int) -> None:
@@ -183,6 +204,11 @@ class Cluster:
             arrivals.follow(now)
             if queue is not None and cycle_ps != now:
                 cycle_ps = queue.next_cycle_ps(self._views, live=interval == 0)
+            self._until_tick -= 1
+            if self._until_tick == 0:
+                self._tick(now)
+        if self._looks is not None:
+            self._drain(self._looks, end_ps, None)
         self._advance(end_ps)
 
     def _arrive(self, index: int, now: int, ended: list[int]) -> None:
@@ -207,6 +233,31 @@ class Cluster:
         index = self._queue.cycle(self._views)
         if index >= 0:
             self._send(index, now)
+
+    # -- who looks on ------------------------------------------------------------------------------------------------
+
+    def _tick(self, now: int) -> None:
+        assert self._looks is not None
+        self._until_tick = self._looks.tick(now)
+
+    def _drain(self, looks: Looks, end_ps: int, one: Replica | None) -> None:
+        """Nothing arrives any more: advance all replicas, or `one`, and look, in strides that grow if little ends."""
+        now = one.due_ps if one is not None else self._next_due_ps()
+        stride = max(_LEAST_DRAIN_PS, now // 32) if now < end_ps else 0
+        done = looks.done()
+        while now < end_ps:
+            until = min(now + stride, end_ps)
+            if one is not None:
+                one.advance(until)
+                now = one.due_ps
+            else:
+                self._advance(until)
+                now = self._next_due_ps()
+            if now < end_ps:
+                looks.drains(until)
+            if (ended := looks.done()) - done < len(self._table) // 32:
+                stride *= 2
+            done = ended
 
     # -- one request -------------------------------------------------------------------------------------------------
 

@@ -126,10 +126,10 @@ class Replica(Scheduler):
     def _boundary(self) -> None:
         """What happens at `next_ps`: completion, then composition."""
         now = self.next_ps
+        if self._leave_ps < now:
+            self._leave()  # before the run counts its seats and blocks: it starts with their last token
         if self._run_steps:
             self._commit_run(self._run_steps)
-        if self._leave_ps < now:
-            self._leave()
         self._idle = False
         if self._aside.num_loading:
             self._aside.wake(now)
