@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from planner.goals import metric_values, request_slo
+from planner.early_stop import EarlyStop, Hopeless, TimedOut, time_limit
+from planner.goals import Constraint, metric_values, request_slo
 from planner.parameters import Parameters, gpu_count, to_deployment
 from planner.plan import Plan, anchored, make_workload
 from sim.catalog import GPUSpec, ModelSpec, check_tensor_parallel, load_gpu, load_model
@@ -25,11 +27,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A simulation that was ended early, since no rest of it could have met the constraints: after how many requests,
+    and bounds by flat metric on what it would have given."""
+
+    after: str
+    bounds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of a candidate: its metrics, or why there are none.
 
-    `refused` says why a real engine would not start it; `failed` what went wrong in its simulation. Metrics without
-    a value are nan.
+    `refused` says why a real engine would not start it; `failed` what went wrong in its simulation; `stopped` that
+    nothing is known of it but bounds, and `metrics` holds what its parameters tell. Metrics without a value are nan.
     """
 
     metrics: dict[str, float]
@@ -37,6 +48,8 @@ class Outcome:
     refused: str | None = None
     failed: str | None = None
     blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of a trial: latencies by blocks of requests
+    timed_out_s: float | None = None  # the time limit that it failed at
+    stopped: Stopped | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class Trial:
     requests: int | None = None  # None: all
     seed: int | None = None  # None: the search's
     rate_scale: float = 1.0  # of the arrival rate: the same requests, arriving that much faster
+    may_stop: bool = False  # once the evaluator's constraints cannot be met any more; then it gives no blocks
 
 
 MAX_WORKLOADS = 8  # of trials, that are kept for the next candidate
@@ -65,6 +79,8 @@ class Evaluator:
     coefficients: Coefficients
     workload_section: Mapping[str, Any] = field(default_factory=dict)  # as the user wrote it, for other seeds
     folder: Path = Path()  # what its paths are relative to
+    constraints: tuple[Constraint, ...] = ()  # for candidates that may be stopped early
+    timeout_s: float | None = None  # of real time, for a candidate
     _workloads: dict[tuple[int | None, int | None, float], Workload] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -82,22 +98,34 @@ class Evaluator:
         trial = candidate if isinstance(candidate, Trial) else None
         parameters = trial.parameters if trial is not None else cast(Parameters, candidate)
         try:
-            deployment = to_deployment(parameters, self.model, self.gpus)
-            result = simulate(
-                deployment,
-                self.requests_of(trial),
-                self.seed if trial is None or trial.seed is None else trial.seed,
-                coefficients=self.coefficients,
-                request_slo=self.request_slo or None,
-            )
-            summary = result.summary()
+            with time_limit(self.timeout_s):
+                result = simulate(
+                    to_deployment(parameters, self.model, self.gpus),
+                    self.requests_of(trial),
+                    self.seed if trial is None or trial.seed is None else trial.seed,
+                    coefficients=self.coefficients,
+                    request_slo=self.request_slo or None,
+                    watch=self._watch(trial),
+                )
+                summary = result.summary()
+        except Hopeless as end:
+            return Outcome(self.static_metrics(parameters), stopped=Stopped(end.after, end.bounds))
+        except TimedOut:
+            return timed_out(self.static_metrics(parameters), cast(float, self.timeout_s))
         except InputError as error:
             return Outcome(self.static_metrics(parameters), refused=str(error))
         except Exception as error:  # of a user's policy, most likely
             what = f"{type(error).__name__}: {' '.join(str(error).split())}"
             return Outcome(self.static_metrics(parameters), failed=what)
-        blocks = {} if trial is None else latency_blocks(result.records)
+        blocks = {} if trial is None or trial.may_stop else latency_blocks(result.records)
         return Outcome(metric_values(summary), saturation=summary["saturation"], blocks=blocks)
+
+    def _watch(self, trial: Trial | None) -> EarlyStop | None:
+        constraints = self.constraints if trial is not None and trial.may_stop else ()
+        if not constraints and self.timeout_s is None:
+            return None
+        deadline = None if self.timeout_s is None else time.monotonic() + self.timeout_s
+        return EarlyStop(constraints, deadline)
 
     def requests_of(self, trial: Trial | None) -> Workload:
         """The requests that a trial serves, the search's own if None. Raises InputError."""
@@ -133,6 +161,11 @@ class Evaluator:
 
         spec = at_rate(parse_workload(self.workload_section), trial.rate_scale)
         return build_workload(spec, self.seed if trial.seed is None else trial.seed, self.folder)
+
+
+def timed_out(metrics: dict[str, float], limit_s: float) -> Outcome:
+    """The outcome of a candidate that was given up after `limit_s`."""
+    return Outcome(metrics, failed=f"its simulation took longer than {limit_s:g} s", timed_out_s=limit_s)
 
 
 def latency_blocks(records: Records) -> dict[str, tuple[float, ...]]:
@@ -182,6 +215,8 @@ def make_evaluator(space: Space) -> Evaluator:
         coefficients=load_coefficient_set(space.coefficients, space.folder),
         workload_section=space.workload,
         folder=space.folder,
+        constraints=space.constraints,
+        timeout_s=space.timeout_s,
     )
 
 

@@ -6,6 +6,7 @@ can make a search faster, never wrong: what it cannot read, or not write, costs 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import sim
-from planner import evaluate
-from planner.evaluate import Outcome
+from planner import early_stop, evaluate
+from planner.evaluate import Outcome, Stopped
 from planner.policy_path import own_policies
 from sim.errors import InputError
 
@@ -49,11 +50,11 @@ def default_location() -> Path | None:
 
 
 def code_digest() -> str:
-    """A digest of the source that makes outcomes, the simulator and `planner.evaluate`: those of other versions of it
-    are not taken over."""
+    """A digest of the source that makes outcomes, the simulator and what calls it: those of other versions of it do not
+    count."""
     folder = Path(sim.__file__).parent
     digest = hashlib.sha256()
-    for file in [*sorted(folder.rglob("*.py")), Path(evaluate.__file__)]:
+    for file in [*sorted(folder.rglob("*.py")), Path(evaluate.__file__), Path(early_stop.__file__)]:
         name = file.relative_to(folder) if file.is_relative_to(folder) else file.name
         digest.update(str(name).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -186,6 +187,8 @@ def _encode(outcome: Outcome) -> bytes:
         "refused": outcome.refused,
         "blocks": outcome.blocks,
     }
+    if outcome.stopped is not None:
+        document["stopped"] = dataclasses.asdict(outcome.stopped)
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -194,6 +197,8 @@ def _decode(key: str, blob: Any, digest: Any) -> Outcome | None:
         return None
     document = json.loads(blob)
     document["blocks"] = {name: tuple(values) for name, values in document["blocks"].items()}
+    if "stopped" in document:
+        document["stopped"] = Stopped(**document["stopped"])
     return Outcome(**document)
 
 

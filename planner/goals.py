@@ -13,6 +13,7 @@ from planner.documents import describe, nearest
 from sim.errors import InputError
 
 STATIC_METRICS = ("gpus", "cost_per_hour")  # known from a plan's parameters, without simulation
+NEAR = 0.05  # a plan that misses its constraints by no more than this in sum, as shares of the limits, is near them
 OPERATORS = ("<=", ">=", "<", ">")
 CAPACITY_METRICS = {"max_rate_rps": "max", "min_gpus": "min"}
 """Metrics that take several simulations of a plan, at other rates or sizes, and which way they are better."""

@@ -36,8 +36,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class SearchSettings(BaseModel):
-    """How to search: the method, the most evaluations it may simulate, the seed of workload and method, and under how
-    many seeds to try what is found."""
+    """How to search: the method, the most evaluations it may simulate, the seed of workload and method, under how
+    many seeds to try what is found, whether hopeless simulations are ended early, and how long one may take."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -46,6 +46,8 @@ class SearchSettings(BaseModel):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     seeds: Annotated[int, Field(ge=1, le=1000)] = 1
     executor: Literal["auto", "serial", "processes", "ray"] = "auto"
+    early_stop: bool = True
+    timeout_s: Annotated[float, Field(gt=0, le=1e9)] = 3600.0
 
 
 class SpaceFile(BaseModel):
@@ -90,6 +92,8 @@ class Space:
     seed: int
     seeds: int  # workloads, each of its own seed, that the front is tried under
     executor: str
+    early_stop: bool  # of simulations that cannot meet the constraints any more
+    timeout_s: float  # of real time, after which a candidate is given up
     prices: dict[str, float]
     coefficients: str | None
     document: dict[str, Any]
@@ -163,6 +167,8 @@ def parse_space(document: Mapping[str, Any], folder: Path) -> Space:
         seed=shape.search.seed,
         seeds=shape.search.seeds,
         executor=shape.search.executor,
+        early_stop=shape.search.early_stop,
+        timeout_s=shape.search.timeout_s,
         prices=shape.prices,
         coefficients=shape.coefficients,
         document=dict(document),
@@ -218,6 +224,8 @@ _EXPECTED = {
     "dict_type": "must be a mapping",
     "list_type": "must be a list",
     "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
     "model_type": "must be a mapping",
 }
 
@@ -235,9 +243,12 @@ def _problem(error: Any) -> str:
         expected = context["expected"].replace("'", "").replace(" or ", ", ")
         hint = nearest(given, expected.split(", ")) if isinstance(given, str) else ""
         return f"must be one of {expected}, got {describe(given)}{hint}"
+    if kind == "greater_than":
+        return f"must be a number above {context['gt']:g}, got {describe(given)}"
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = "at least" if kind.startswith("greater") else "at most"
-        return f"must be a whole number {bound} {context.get('ge', context.get('le'))}, got {describe(given)}"
+        whole = "" if isinstance(given, float) else "whole "
+        return f"must be a {whole}number {bound} {context.get('ge', context.get('le'))}, got {describe(given)}"
     return f"{_EXPECTED.get(kind, error['msg'])}, got {describe(given)}"
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from planner.evaluate import Outcome, make_evaluator
+from planner.evaluate import Outcome, Trial, make_evaluator
 from planner.executors.serial import SerialExecutor
 from planner.parameters import Parameters
 from planner.search.driver import Found, Progress, Search, front_of
@@ -175,7 +175,8 @@ class Analytic:
         gpus = float(parameters["tensor_parallel_size"] * parameters["replicas"])
         return {"gpus": gpus, "cost_per_hour": 2 * gpus}
 
-    def __call__(self, parameters: Parameters) -> Outcome:
+    def __call__(self, candidate: Parameters | Trial) -> Outcome:
+        parameters = candidate.parameters if isinstance(candidate, Trial) else candidate
         self.asked.append(parameters)
         static = self.static_metrics(parameters)
         if parameters["max_num_seqs"] > parameters["max_num_batched_tokens"]:
@@ -444,10 +445,10 @@ def test_sampling_methods_are_told_of_plans_that_bounds_rule_out(method: str) ->
 
 def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:
     class Interrupted(Analytic):
-        def __call__(self, parameters: Parameters) -> Outcome:
+        def __call__(self, candidate: Parameters | Trial) -> Outcome:
             if len(self.asked) == 10:
                 raise KeyboardInterrupt
-            return super().__call__(parameters)
+            return super().__call__(candidate)
 
     keeper = Kept()
     found = run(space(), Interrupted(), keeper=keeper)
@@ -459,7 +460,7 @@ def test_an_interrupt_keeps_every_evaluation_that_ended() -> None:
 
 def test_a_second_interrupt_loses_nothing_of_what_the_first_run_evaluated() -> None:
     class Interrupted(Analytic):
-        def __call__(self, parameters: Parameters) -> Outcome:
+        def __call__(self, candidate: Parameters | Trial) -> Outcome:
             raise KeyboardInterrupt
 
     parsed = space(search={"method": "nsga2", "budget": 45})  # a dozen a generation: the second is never asked for

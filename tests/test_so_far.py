@@ -66,7 +66,9 @@ def test_a_watched_run_is_the_same_run_and_no_better_than_any_bound_on_its_way(p
         assert repr(alone.summary()) == repr(watched.summary())
         metrics = flatten(alone.summary())
         for _, bounds in recorder.seen:
-            wrong = {n: (metrics[n], b) for n, b in bounds.items() if metrics[n] is not None and better(n, metrics[n], b)}
+            wrong = {
+                n: (metrics[n], b) for n, b in bounds.items() if metrics[n] is not None and better(n, metrics[n], b)
+            }
             assert not wrong, (seed, wrong)
         looks += len(recorder.seen)
     assert looks > 20

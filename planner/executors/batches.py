@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from planner.evaluate import Outcome
+from planner.evaluate import Outcome, timed_out
 
 BATCH_S = 0.5  # a batch this long makes what it costs to send negligible and still reports often
 MAX_BATCH = 64
 FIRST_BATCH = 4  # before anything is known of how long a candidate takes
 MAX_TRIES = 3
+GRACE_S = 10.0  # that a worker has to give up a candidate by itself, before it is ended
 
 
 @dataclass(slots=True)
@@ -54,11 +55,11 @@ class Batches:
         """A candidate took that long."""
         self._seconds_each = seconds_each
 
-    def died(self, unfinished: Iterable[Batch]) -> Iterator[tuple[int, Outcome]]:
+    def died(self, unfinished: Iterable[Batch], too_long_s: float | None = None) -> Iterator[tuple[int, Outcome]]:
         """A worker died that was sent the `unfinished` batches, in this order: of the first one, therefore.
 
         Its candidates are dealt out again one by one, the other batches as they are; yields the outcome of those
-        tried too often.
+        tried too often, and of one that was alone and took longer than `too_long_s`.
         """
         first = True
         for batch in unfinished:
@@ -67,7 +68,9 @@ class Batches:
                 continue
             first = False
             for position in batch.positions:
-                if batch.tries + 1 >= MAX_TRIES:
+                if too_long_s is not None and len(batch.positions) == 1:
+                    yield position, timed_out({}, too_long_s)
+                elif batch.tries + 1 >= MAX_TRIES:
                     yield position, Outcome({}, failed=f"its worker died {MAX_TRIES} times")
                 else:
                     self._again.append(Batch([position], batch.tries + 1))

@@ -25,33 +25,41 @@ def cpu_count() -> int:
         return os.cpu_count() or 1
 
 
-def make_executor(kind: str, evaluate: Evaluate, workers: int | None, ray_address: str | None = None) -> Executor:
+def make_executor(
+    kind: str,
+    evaluate: Evaluate,
+    workers: int | None,
+    ray_address: str | None = None,
+    timeout_s: float | None = None,
+) -> Executor:
     """The executor called `kind` (auto, serial, processes, ray) with `workers` workers, or one per processor.
 
+    A worker that has not given up a candidate some seconds after `timeout_s` is ended.
     With a `ray_address` it is the cluster there, by default one worker for each of its processors. `auto` never starts
     Ray: on one machine it has nothing over plain processes but a longer start.
     """
     if ray_address is not None:
         from planner.executors.ray_pool import RayExecutor
 
-        return RayExecutor(evaluate, workers, ray_address)
+        return RayExecutor(evaluate, workers, ray_address, timeout_s)
     count = workers or cpu_count()
     if kind == "serial":
         return SerialExecutor(evaluate)
     if kind == "processes":
-        return ProcessExecutor(evaluate, count)
+        return ProcessExecutor(evaluate, count, timeout_s)
     if kind == "ray":
         from planner.executors.ray_pool import RayExecutor
 
-        return RayExecutor(evaluate, count)
-    return AutoExecutor(evaluate, count)
+        return RayExecutor(evaluate, count, timeout_s=timeout_s)
+    return AutoExecutor(evaluate, count, timeout_s)
 
 
 class AutoExecutor:
     """Serial while the work that is left is not worth the start of worker processes, these from then on."""
 
-    def __init__(self, evaluate: Evaluate, workers: int) -> None:
+    def __init__(self, evaluate: Evaluate, workers: int, timeout_s: float | None = None) -> None:
         self._evaluate = evaluate
+        self._timeout_s = timeout_s
         self._most_workers = workers
         self._inner: Executor = SerialExecutor(evaluate)
         self._spent_s = 0.0
@@ -72,7 +80,7 @@ class AutoExecutor:
         done = 0
         while done < len(candidates) and self._inner.name == "serial":
             if self._pool_pays(expected - done):
-                self._inner = ProcessExecutor(self._evaluate, self._most_workers)
+                self._inner = ProcessExecutor(self._evaluate, self._most_workers, self._timeout_s)
                 break
             start = time.perf_counter()
             outcome = self._evaluate(candidates[done])

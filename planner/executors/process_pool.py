@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import queue
@@ -17,10 +18,11 @@ from typing import IO, Any
 
 from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
-from planner.executors.batches import Batch, Batches
+from planner.executors.batches import GRACE_S, Batch, Batches
 from planner.parameters import Parameters
 
 IN_FLIGHT = 2  # batches a worker has at hand, so that it never waits for the driver
+READY = "ready"  # the first answer of a worker
 
 
 class _Worker:
@@ -29,6 +31,7 @@ class _Worker:
     def __init__(self, slot: int, greeting: bytes, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
         self.slot = slot
         self.batches: deque[Batch] = deque()  # sent and not answered, in order
+        self.since = math.inf  # when it came to the first of them; never before it has started
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from planner.executors.process_pool import serve; serve()"],
             stdin=subprocess.PIPE,
@@ -64,8 +67,19 @@ class _Worker:
 
     def run(self, batch: Batch, candidates: list[Parameters | Trial]) -> None:
         """Send it a batch."""
+        if not self.batches and self.since < math.inf:
+            self.since = time.monotonic()
         self.batches.append(batch)
         self._send(pickle.dumps(candidates))
+
+    def started(self) -> None:
+        """It has what it needs, and comes to its first batch."""
+        self.since = time.monotonic()
+
+    def answered(self) -> Batch:
+        """The batch that its answer is to."""
+        self.since = time.monotonic()
+        return self.batches.popleft()
 
     def end(self) -> None:
         """End the process at once."""
@@ -82,13 +96,14 @@ class ProcessExecutor:
     """Evaluates on `workers` processes of this machine, each with its own copy of the evaluator.
 
     A batch whose worker dies is tried again on a new one, its candidates one by one, so that one that kills every
-    worker it meets is recorded as failed and costs no other.
+    worker it meets is recorded as failed and costs no other. So is a batch that takes `timeout_s` longer than it may.
     """
 
     name = "processes"
 
-    def __init__(self, evaluate: Evaluate, workers: int) -> None:
+    def __init__(self, evaluate: Evaluate, workers: int, timeout_s: float | None = None) -> None:
         self.workers = workers
+        self._timeout_s = timeout_s
         self._greeting = pickle.dumps(evaluate, protocol=pickle.HIGHEST_PROTOCOL)
         self._answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
         self._batches = Batches(workers)
@@ -107,9 +122,16 @@ class ProcessExecutor:
                 self._replace(worker)
         while batches.left or any(worker.batches for worker in self._pool):
             self._feed(candidates)
-            worker, answer = self._answers.get()
+            try:
+                worker, answer = self._answers.get(timeout=self._patience_s())
+            except queue.Empty:
+                yield from self._end_overdue()
+                continue
             if worker is not self._pool[worker.slot]:
                 continue  # the last words of one that was replaced
+            if answer == READY:
+                worker.started()
+                continue
             if answer is None:
                 sent = worker.batches
                 self._replace(worker)
@@ -118,7 +140,7 @@ class ProcessExecutor:
             if isinstance(answer, BaseException):
                 raise answer
             outcomes, seconds = answer
-            batch = worker.batches.popleft()
+            batch = worker.answered()
             batches.took(seconds / len(outcomes))
             yield from zip(batch.positions, outcomes, strict=True)
 
@@ -129,6 +151,21 @@ class ProcessExecutor:
                 return
             batch = self._batches.next()
             worker.run(batch, [candidates[position] for position in batch.positions])
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for an answer, before some worker is overdue; None: for ever."""
+        if self._timeout_s is None:
+            return None
+        since = min(worker.since for worker in self._pool if worker.batches)
+        return None if since == math.inf else max(0.0, since + self._timeout_s + GRACE_S - time.monotonic())
+
+    def _end_overdue(self) -> Iterator[tuple[int, Outcome]]:
+        """Replace the workers that do not come back."""
+        assert self._timeout_s is not None
+        for worker in list(self._pool):
+            if worker.batches and time.monotonic() - worker.since >= self._timeout_s + GRACE_S:
+                self._replace(worker)
+                yield from self._batches.died(worker.batches, self._timeout_s)
 
     def _replace(self, worker: _Worker) -> None:
         worker.end()
@@ -146,6 +183,8 @@ def serve() -> None:
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a user's policy prints must not end up among the answers
     evaluate = pickle.load(source)
+    pickle.dump(READY, target)
+    target.flush()
     while (candidates := _next(source)) is not None:
         start = time.perf_counter()
         answer: Any

@@ -15,7 +15,7 @@ import planner
 import sim
 from planner.evaluate import Outcome, Trial
 from planner.executors._base import Evaluate
-from planner.executors.batches import Batch, Batches
+from planner.executors.batches import GRACE_S, Batch, Batches
 from planner.parameters import Parameters
 from sim.errors import InputError
 
@@ -58,7 +58,10 @@ class RayExecutor:
 
     name = "ray"
 
-    def __init__(self, evaluate: Evaluate, workers: int | None, address: str | None = None) -> None:
+    def __init__(
+        self, evaluate: Evaluate, workers: int | None, address: str | None = None, timeout_s: float | None = None
+    ) -> None:
+        self._timeout_s = timeout_s
         self._started = _start(workers, address)
         import ray
 
@@ -71,6 +74,7 @@ class RayExecutor:
         cpus = 0 if address is None else 1
         self._actor_class = ray.remote(num_cpus=cpus, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
         self._actors = [self._new_actor() for _ in range(self.workers)]
+        self._ready = [actor.process_id.remote() for actor in self._actors]  # there once it has started
 
     def _new_actor(self, **options: Any) -> Any:
         return self._actor_class.options(**options).remote(self._evaluate, list(sys.path))
@@ -85,6 +89,7 @@ class RayExecutor:
         batches.start(len(candidates))
         busy: dict[Any, tuple[int, Batch]] = {}
         load = [0] * self.workers
+        since = [0.0] * self.workers  # when each came to the first of its batches
         while batches.left or busy:
             while batches.left and min(load) < IN_FLIGHT:
                 slot = load.index(min(load))
@@ -92,7 +97,15 @@ class RayExecutor:
                 work = [candidates[position] for position in batch.positions]
                 busy[self._actors[slot].run.remote(work)] = (slot, batch)
                 load[slot] += 1
-            done, _ = self._ray.wait(list(busy), num_returns=1)
+                if load[slot] == 1:
+                    since[slot] = time.monotonic()
+            done, _ = self._ray.wait(list(busy), num_returns=1, timeout=self._patience_s(since, load))
+            if not done:
+                for slot in self._overdue(since, load):
+                    self._ray.kill(self._actors[slot])
+                    yield from self._replace(slot, busy, self._timeout_s)
+                    load[slot] = 0
+                continue
             slot, batch = busy[done[0]]
             outcomes = self._result(done[0])
             if outcomes is None:
@@ -101,6 +114,7 @@ class RayExecutor:
                 continue
             del busy[done[0]]
             load[slot] -= 1
+            since[slot] = time.monotonic()
             yield from zip(batch.positions, outcomes, strict=True)
 
     def _result(self, reference: Any) -> list[Outcome] | None:
@@ -114,7 +128,28 @@ class RayExecutor:
         self._batches.took(seconds / len(outcomes))
         return list(outcomes)
 
-    def _replace(self, slot: int, busy: dict[Any, tuple[int, Batch]]) -> Iterator[tuple[int, Outcome]]:
+    def _patience_s(self, since: Sequence[float], load: Sequence[int]) -> float | None:
+        """How long to wait for an answer, before some actor is overdue; None: for ever."""
+        if self._timeout_s is None:
+            return None
+        first = min(start for start, batches in zip(since, load, strict=True) if batches)
+        return max(0.0, first + self._timeout_s + GRACE_S - time.monotonic())
+
+    def _overdue(self, since: list[float], load: Sequence[int]) -> list[int]:
+        """Slots of the actors that do not come back. One that has not started yet is given its time from now on."""
+        limit = time.monotonic() - GRACE_S - (self._timeout_s or 0.0)
+        found = []
+        for slot, start in enumerate(since):
+            if load[slot] and start <= limit:
+                if self._ray.wait([self._ready[slot]], timeout=0)[0]:
+                    found.append(slot)
+                else:
+                    since[slot] = time.monotonic()
+        return found
+
+    def _replace(
+        self, slot: int, busy: dict[Any, tuple[int, Batch]], too_long_s: float | None = None
+    ) -> Iterator[tuple[int, Outcome]]:
         """Put a new actor in the place of a dead one and deal out again what it did not finish."""
         unfinished = []  # in the order in which they were sent
         for reference in [reference for reference, (other, _) in busy.items() if other == slot]:
@@ -126,7 +161,8 @@ class RayExecutor:
                 yield from zip(batch.positions, outcomes, strict=True)
         # It takes no processor from Ray: that of a node that is gone will not come back.
         self._actors[slot] = self._new_actor(num_cpus=0)
-        yield from self._batches.died(unfinished)
+        self._ready[slot] = self._actors[slot].process_id.remote()
+        yield from self._batches.died(unfinished, too_long_s)
 
     def close(self) -> None:
         """End the actors, and Ray if this executor started it."""

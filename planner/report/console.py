@@ -53,8 +53,9 @@ def summary_line(run: Run) -> str:
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
     simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
-    trials = run.manifest.get("trials")
-    more = f", {names.number(trials)} more times under other loads" if trials else ""
+    stopped, trials = sum(bool(e.get("stopped_early")) for e in run.evaluations), run.manifest.get("trials")
+    more = f", {names.number(stopped)} stopped early" if stopped else ""
+    more += f", {names.number(trials)} more times under other loads" if trials else ""
     ruled_out = f" ({names.number(simulated)} simulated{more})" if more or simulated < len(run.evaluations) else ""
     return (
         f"{names.number(len(run.evaluations))} evaluated{ruled_out}, {names.number(feasible)} feasible, "

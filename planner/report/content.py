@@ -48,7 +48,9 @@ KEPT_METRICS = (
     "prefix_hit_rate",
     "preemptions",
 )
-_STATIC_REASON = re.compile(r"(\w+) (?:is (?:at \w+ )?\S+?|has no value)( by its bound)?, must be (<=|>=|<|>) (\S+)")
+_STATIC_REASON = re.compile(
+    r"(\w+) (?:is (?:at \w+ )?\S+?|has no value)( by its bound| after \S+ of \S+ requests)?, must be (<=|>=|<|>) (\S+)"
+)
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -183,10 +185,12 @@ def searched(run: Run) -> str:
     total = len(run.evaluations)
     simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
     feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
+    stopped = sum(bool(plan.get("stopped_early")) for plan in run.evaluations)
+    early = f", {names.number(stopped)} stopped once they could not meet the SLO any more" if stopped else ""
     exact = "every candidate was simulated or ruled out" if run.exact else "candidates were sampled, not all tried"
     return (
-        f"{names.number(total)} evaluated, {names.number(simulated)} of them simulated, {names.number(feasible)} "
-        f"feasible, {names.number(len(run.front))} on the front; {exact}"
+        f"{names.number(total)} evaluated, {names.number(simulated)} of them simulated{early}, "
+        f"{names.number(feasible)} feasible, {names.number(len(run.front))} on the front; {exact}"
     )
 
 

@@ -18,6 +18,7 @@ class Method(Protocol):
     """A search method. It knows the numbers of options and nothing of what they mean."""
 
     name: str
+    learns_from_violations: bool  # by how much a plan misses its constraints, beside whether it does
 
     def ask(self) -> list[Choice]:
         """Combinations to evaluate next; empty when there is nothing left to ask."""

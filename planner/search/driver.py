@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.evaluate import Evaluator, Outcome, Trial
+from planner.early_stop import hopeless
+from planner.evaluate import Evaluator, Outcome, Stopped, Trial, timed_out
 from planner.executors import Executor
 from planner.goals import CAPACITY_METRICS, judge
 from planner.interrupts import Interrupts
@@ -92,6 +93,8 @@ class Search:
         self._cut_short = False  # by the budget, in the middle of what a method asked for
         self.trials_run = self.trial_requests = 0  # simulated in trials: windows, other seeds, rates
         self._screens = False
+        self._may_stop = False  # simulations, once they are hopeless
+        self._nearest = False  # plans are simulated that are known to miss the constraints
         self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
         self._round_front: dict[Cost, str] = {}  # as it was before the round
@@ -102,6 +105,9 @@ class Search:
         method, total = choose_method(self._space, self._identity, self._evaluator)
         self._progress.expected = total
         self._screens = method.name == "screening"
+        # A method that learns by how much a plan misses its constraints must be told, and what finds a capacity.
+        learns = method.learns_from_violations or self.capacities is not None
+        self._may_stop = self._space.early_stop and not learns
         limited = method.name not in ("exhaustive", "screening")
         budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
         most_ruled_out = math.inf if method.name == "exhaustive" else RULED_OUT_EACH * budget
@@ -125,9 +131,11 @@ class Search:
 
     def _keep_known(self) -> None:
         """Take over what an earlier run evaluated and this one has not come to, lest a second interrupt lose it."""
+        self._nearest = True
         for plan, kept in self._known.items():
-            if plan not in self._by_id and not _is_ruled_out(kept):
-                self._by_id[plan] = self.judged(plan, kept["parameters"], outcome_of(kept))
+            evaluation = None if plan in self._by_id else self._known_evaluation(plan, kept["parameters"])
+            if evaluation is not None:
+                self._by_id[plan] = evaluation
 
     def _evaluate(self, choices: list[Choice], budget: float, method: Method) -> None:
         """Evaluate what is new among `choices` as far as the budget goes, and tell the method about all of them."""
@@ -163,13 +171,18 @@ class Search:
     def _simulate_nearest(self) -> None:
         """Where nothing is feasible: simulate of each size the plan whose bounds miss least, to show how near it is."""
         nearest: dict[float, Evaluation] = {}
+        self._may_stop, self._nearest = False, True
         for evaluation in self._by_id.values():
-            if evaluation.get("bound") == "constraint":
+            if evaluation.get("bound") == "constraint" or evaluation.get("stopped_early"):
                 size = evaluation["metrics"]["gpus"]
                 if evaluation["violation"] < nearest.get(size, evaluation)["violation"] or size not in nearest:
                     nearest[size] = evaluation
         chosen = sorted(nearest.values(), key=lambda evaluation: float(evaluation["violation"]))[:MOST_NEAREST]
-        self._progress.ruled_out -= len(chosen)
+        for evaluation in chosen:
+            if evaluation.get("stopped_early"):
+                self._progress.done -= 1
+            else:
+                self._progress.ruled_out -= 1
         ended = {e["id"]: self._known_evaluation(e["id"], e["parameters"]) for e in chosen}
         self._collect(ended, {e["id"]: e["parameters"] for e in chosen if ended[e["id"]] is None})
 
@@ -188,9 +201,12 @@ class Search:
 
     def _known_evaluation(self, plan: str, parameters: Parameters) -> Evaluation | None:
         kept = self._known.get(plan)
-        if kept is None or _is_ruled_out(kept):
+        # One that was only looked at since nothing is feasible is hopeless: a fresh search would end it early first.
+        if kept is None or _is_ruled_out(kept) or (kept.get("nearest") and not self._nearest):
             return None
         outcome = outcome_of(kept)
+        if outcome.stopped and not (self._may_stop and hopeless(self._space.constraints, outcome.stopped.bounds)):
+            return None
         if self.capacities is None:  # twins may carry different loads
             self._twins.learn(parameters, outcome)
         elif kept.get("may_carry_more"):
@@ -200,11 +216,19 @@ class Search:
     def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
         """The evaluation that `outcome` makes under the space's constraints."""
         if outcome.refused is not None or outcome.failed is not None:
-            reason = outcome.refused or f"the simulation failed: {outcome.failed}"
+            failure = outcome.failed if outcome.timed_out_s else f"the simulation failed: {outcome.failed}"
+            reason = outcome.refused or failure
             metrics = outcome.metrics or self._evaluator.static_metrics(parameters)
             evaluation = _evaluation(plan, parameters, metrics, math.inf, reason, simulated=False)
             evaluation["refused" if outcome.refused else "failed"] = True
+            if outcome.timed_out_s is not None:
+                evaluation["timed_out_s"] = outcome.timed_out_s
             return evaluation
+        if outcome.stopped is not None:
+            stopped = outcome.stopped
+            violation, why_not = broken_by_bounds(self._space.constraints, stopped.bounds, stopped.after)
+            evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=False)
+            return evaluation | {"stopped_early": True, "after": stopped.after, "bounds": stopped.bounds}
         violation, why_not = judge(self._space.constraints, outcome.metrics)
         missing = [o.metric for o in self._space.objectives if math.isnan(outcome.metrics.get(o.metric, math.nan))]
         if missing and why_not is None:
@@ -214,6 +238,8 @@ class Search:
         evaluation["saturation"] = outcome.saturation
         if self.capacities is not None and plan in self.capacities.too_short:
             evaluation["may_carry_more"] = True
+        if self._nearest:
+            evaluation["nearest"] = True
         return evaluation
 
     def _collect(self, ended: dict[str, Evaluation | None], todo: dict[str, Parameters]) -> None:
@@ -336,7 +362,7 @@ class Search:
         leader: dict[str, str] = {}
         for plan, parameters in todo.items():
             outcome = self._twins.outcome(parameters)
-            if outcome is not None:
+            if outcome is not None and (self._may_stop or outcome.stopped is None):
                 yield plan, outcome
                 continue
             head = leader.setdefault(self._twins.key(parameters), plan)
@@ -353,13 +379,13 @@ class Search:
     def _simulated(self, todo: Mapping[str, Parameters | Trial]) -> Iterator[tuple[str, Outcome]]:
         if not todo:
             return
-        reused = self._reuse.get(todo) if self._reuse is not None else {}
+        reused = self._reuse.get(todo, self._may_stop) if self._reuse is not None else {}
         self.reused += len(reused)
         yield from reused.items()
         ids = [plan for plan in todo if plan not in reused]
         if not ids:
             return
-        outcomes = self._executor.run([todo[plan] for plan in ids], len(ids) + self._later)
+        outcomes = self._executor.run([self._sent(todo[plan]) for plan in ids], len(ids) + self._later)
         while True:
             with self._interrupts.allowed():
                 item = next(outcomes, None)
@@ -368,7 +394,7 @@ class Search:
             plan, outcome = ids[item[0]], item[1]
             self._count(todo[plan])
             if self._reuse is not None:
-                self._reuse.put(todo[plan], outcome)
+                self._reuse.put(todo[plan], outcome, self._may_stop)
             yield plan, outcome
 
     def _count(self, candidate: Parameters | Trial) -> None:
@@ -377,6 +403,12 @@ class Search:
             self.trial_requests += candidate.requests or len(self._evaluator.workload)
         else:
             self.simulations += 1
+
+    def _sent(self, candidate: Parameters | Trial) -> Parameters | Trial:
+        """A candidate as the evaluator gets it."""
+        if self._may_stop and not isinstance(candidate, Trial):
+            return Trial(candidate, may_stop=True)
+        return candidate
 
     def _keep(self, evaluation: Evaluation | None) -> None:
         if evaluation is None:
@@ -402,7 +434,7 @@ class Search:
 
     def _told(self, evaluation: Evaluation) -> Cost:
         """What a method hears of a plan's costs: of one that was not simulated, what its bounds say."""
-        if "screened" in evaluation:
+        if "screened" in evaluation or "stopped_early" in evaluation:
             return tuple(math.inf for _ in self._space.objectives)
         if "bound" not in evaluation or self._bounds is None:
             return self._costs(evaluation)
@@ -420,15 +452,21 @@ def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
 
 def _is_ruled_out(evaluation: Evaluation) -> bool:
     """Whether a plan's parameters or bounds said enough, so that it was never tried."""
-    return not (evaluation["simulated"] or evaluation.get("refused") or evaluation.get("failed"))
+    tried = any(evaluation.get(key) for key in ("refused", "failed", "stopped_early"))
+    return not (evaluation["simulated"] or tried)
 
 
 def outcome_of(evaluation: Evaluation) -> Outcome:
     """The outcome that an evaluation was made of."""
+    stopped = Stopped(evaluation["after"], evaluation["bounds"]) if evaluation.get("stopped_early") else None
+    limit_s = evaluation.get("timed_out_s")
+    if limit_s is not None:
+        return timed_out(evaluation["metrics"], limit_s)
     return Outcome(
         metrics=evaluation["metrics"],
         saturation=evaluation.get("saturation"),
         refused=evaluation["why_not"] if evaluation.get("refused") else None,
+        stopped=stopped,
     )
 
 

@@ -14,6 +14,7 @@ class Exhaustive:
     """Asks for every combination of a space with `shape[i]` options of variable i, the last variable fastest."""
 
     name = "exhaustive"
+    learns_from_violations = False
 
     def __init__(self, shape: Sequence[int]) -> None:
         self._choices = itertools.product(*(range(count) for count in shape))

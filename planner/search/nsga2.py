@@ -24,6 +24,7 @@ class NSGA2:
     """
 
     name = "nsga2"
+    learns_from_violations = True
 
     def __init__(
         self, shape: Sequence[int], ordered: Sequence[bool], objectives: int, seed: int, population: int

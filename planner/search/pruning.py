@@ -26,8 +26,10 @@ class Bounding(Protocol):
         ...
 
 
-def broken_by_bounds(constraints: Iterable[Constraint], bounds: Mapping[str, float]) -> tuple[float, str | None]:
-    """(sum of the relative violations that are sure, what is violated in words or None)."""
+def broken_by_bounds(
+    constraints: Iterable[Constraint], bounds: Mapping[str, float], how: str = "by its bound"
+) -> tuple[float, str | None]:
+    """(sum of the relative violations that are sure, what is violated in words or None); `how` says what makes sure."""
     senses = metric_senses()
     total = 0.0
     broken = []
@@ -42,7 +44,7 @@ def broken_by_bounds(constraints: Iterable[Constraint], bounds: Mapping[str, flo
             total += violation
             side = "at least" if sense == "min" else "at most"
             must = f"must be {constraint.operator} {constraint.limit:g}"
-            broken.append(f"{constraint.metric} is {side} {value:.3g} by its bound, {must}")
+            broken.append(f"{constraint.metric} is {side} {value:.3g} {how}, {must}")
     return total, "; ".join(broken) or None
 
 

@@ -15,6 +15,7 @@ class RandomSampling:
     """Asks for distinct combinations in random order, until all were asked for."""
 
     name = "random"
+    learns_from_violations = False
 
     def __init__(self, shape: Sequence[int], seed: int) -> None:
         self._shape = tuple(shape)

@@ -9,14 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.evaluate import Outcome, Trial
-from planner.goals import judge
+from planner.goals import NEAR, judge
 from planner.parameters import Parameters
 from planner.search.pareto import non_dominated
 from planner.space import Space
 
-NEAR = (
-    0.05  # of a limit: a plan that misses its constraints by no more than this in sum may meet them under another seed
-)
 MOST = 64  # plans that are tried
 MORE_LOAD = 1.05  # that a plan not on a cliff carries as well
 

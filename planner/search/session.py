@@ -15,6 +15,7 @@ from typing import Any
 from planner.bounds import Bounds
 from planner.capacity import offered_rate
 from planner.confidence import annotate
+from planner.early_stop import hopeless
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator, plan_of
 from planner.evaluation_store import EvaluationStore, key_of, open_store
 from planner.executors import make_executor
@@ -57,11 +58,12 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
     if space.asks("max_rate_rps"):
         offered_rate(evaluator.workload)  # refuses a workload without a rate of its own
     manifest = _manifest(space, evaluator)
-    known = _known(options, manifest["context"]) if options.resume else {}
+    known = _known(options, manifest["context"], space.timeout_s) if options.resume else {}
     store = RunStore(options.out)
     with Interrupts() as interrupts, closing(store):
         store.start(manifest, keep_evaluations=bool(known))
-        executor = make_executor(options.executor or space.executor, evaluator, options.workers, options.ray_address)
+        where = options.executor or space.executor
+        executor = make_executor(where, evaluator, options.workers, options.ray_address, space.timeout_s)
         earlier = EarlierSearches(evaluator, open_store(options.warn) if options.reuse else None)
         try:
             twins = Twins(alike_schedulings(evaluator.workload))
@@ -154,12 +156,14 @@ def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_t
 def _counts(evaluations: list[Evaluation]) -> dict[str, int]:
     """How many plans ended how; the kinds add up to `candidates`."""
     simulated = sum(evaluation["simulated"] for evaluation in evaluations)
+    stopped = sum(bool(evaluation.get("stopped_early")) for evaluation in evaluations)
     refused = sum(bool(evaluation.get("refused")) for evaluation in evaluations)
     failed = sum(bool(evaluation.get("failed")) for evaluation in evaluations)
     return {
         "candidates": len(evaluations),
         "evaluations": simulated,
-        "ruled_out": len(evaluations) - simulated - refused - failed,
+        "stopped_early": stopped,
+        "ruled_out": len(evaluations) - simulated - stopped - refused - failed,
         "refused": refused,
         "ruled_out_by_bounds": sum(evaluation.get("bound") == "constraint" for evaluation in evaluations),
         "dominated_at_bounds": sum(evaluation.get("bound") == "dominated" for evaluation in evaluations),
@@ -194,29 +198,47 @@ def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
 
 
 class EarlierSearches:
-    """What earlier searches simulated under everything that `evaluator` has of its own."""
+    """What earlier searches simulated under everything that `evaluator` has of its own.
+
+    What a search that ends hopeless simulations early finds of a hopeless candidate depends on its constraints: such
+    outcomes are kept under a key that names them. All others hold for any search.
+    """
 
     def __init__(self, evaluator: Evaluator, store: EvaluationStore | None) -> None:
         self._store = store
         self._context = repr((full_context_of(evaluator), evaluator.request_slo, sorted(evaluator.gpus.items())))
+        self._constraints = evaluator.constraints
 
-    def _key(self, candidate: Parameters | Trial) -> str | None:
+    def _key(self, candidate: Parameters | Trial, hopeless: bool) -> str | None:
         if not isinstance(candidate, Trial):
-            return key_of(self._context, candidate)
+            under = f"{self._context}{self._constraints}" if hopeless else self._context
+            return key_of(under, candidate)
         trial = (candidate.requests, candidate.seed, candidate.rate_scale)
         return key_of(f"{self._context}{trial}", candidate.parameters)
 
-    def get(self, candidates: Mapping[str, Parameters | Trial]) -> dict[str, Outcome]:
-        """The outcomes that are known, by plan id."""
+    def get(self, candidates: Mapping[str, Parameters | Trial], may_stop: bool) -> dict[str, Outcome]:
+        """The outcomes that are known, by plan id; `may_stop`: as of a search that ends hopeless simulations early."""
+        found = self._found(candidates, hopeless=False)
+        if may_stop:
+            found = {plan: o for plan, o in found.items() if not self._is_hopeless(candidates[plan], o)}
+            found |= self._found({p: c for p, c in candidates.items() if p not in found}, hopeless=True)
+        return found
+
+    def _found(self, candidates: Mapping[str, Parameters | Trial], hopeless: bool) -> dict[str, Outcome]:
         if self._store is None:
             return {}
-        keys = {plan: self._key(candidate) for plan, candidate in candidates.items()}
+        keys = {plan: self._key(candidate, hopeless) for plan, candidate in candidates.items()}
         found = self._store.get([key for key in keys.values() if key is not None])
         return {plan: found[key] for plan, key in keys.items() if key in found}
 
-    def put(self, candidate: Parameters | Trial, outcome: Outcome) -> None:
+    def _is_hopeless(self, candidate: Parameters | Trial, outcome: Outcome) -> bool:
+        return not isinstance(candidate, Trial) and (
+            outcome.stopped is not None or hopeless(self._constraints, outcome.metrics)
+        )
+
+    def put(self, candidate: Parameters | Trial, outcome: Outcome, may_stop: bool) -> None:
         """Keep an outcome for later searches."""
-        key = self._key(candidate)
+        key = self._key(candidate, may_stop and self._is_hopeless(candidate, outcome))
         if self._store is not None and key is not None:
             self._store.put(key, outcome)
 
@@ -243,11 +265,13 @@ def full_context_of(evaluator: Evaluator) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _known(options: SearchOptions, context: str) -> dict[str, Evaluation]:
-    """The evaluations of the run to resume, by id; those that failed are tried again."""
+def _known(options: SearchOptions, context: str, timeout_s: float) -> dict[str, Evaluation]:
+    """The evaluations of the run to resume, by id; those that failed are tried again, unless they have had as much time
+    already."""
     if not options.out.exists() or not any(options.out.iterdir()):
         return {}
     if read_manifest(options.out).get("context") != context:
         problem = "holds a run of another model, workload, coefficient set or version; use --overwrite or another --out"
         raise InputError("--resume", f"{options.out} {problem}")
-    return {e["id"]: e for e in read_evaluations(options.out) if not e.get("failed")}
+    found = read_evaluations(options.out)
+    return {e["id"]: e for e in found if not e.get("failed") or e.get("timed_out_s", 0) >= timeout_s}

@@ -36,11 +36,11 @@ class Keeper(Protocol):
 class Reuse(Protocol):
     """What earlier searches found of the same candidates."""
 
-    def get(self, candidates: Mapping[str, Parameters | Trial]) -> dict[str, Outcome]:
-        """The outcomes that are known, by plan id."""
+    def get(self, candidates: Mapping[str, Parameters | Trial], may_stop: bool) -> dict[str, Outcome]:
+        """The outcomes that are known, by plan id; `may_stop`: as of a search that ends hopeless simulations early."""
         ...
 
-    def put(self, candidate: Parameters | Trial, outcome: Outcome) -> None:
+    def put(self, candidate: Parameters | Trial, outcome: Outcome, may_stop: bool) -> None:
         """Keep an outcome for later searches."""
         ...
 

@@ -48,7 +48,8 @@ class Twins:
 
 def speaks_for_twins(outcome: Outcome) -> bool:
     """Whether the outcome of one candidate is that of its twins too."""
-    return outcome.failed is None and (outcome.refused is not None or outcome.metrics.get("preemptions") == 0)
+    seen = outcome.metrics if outcome.stopped is None else outcome.stopped.bounds
+    return outcome.failed is None and (outcome.refused is not None or seen.get("preemptions") == 0)
 
 
 def alike_schedulings(workload: Workload) -> set[str]:
