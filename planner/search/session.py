@@ -156,17 +156,16 @@ def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_t
 def _counts(evaluations: list[Evaluation]) -> dict[str, int]:
     """How many plans ended how; the kinds add up to `candidates`."""
     simulated = sum(evaluation["simulated"] for evaluation in evaluations)
-    stopped = sum(bool(evaluation.get("stopped_early")) for evaluation in evaluations)
     refused = sum(bool(evaluation.get("refused")) for evaluation in evaluations)
     failed = sum(bool(evaluation.get("failed")) for evaluation in evaluations)
     return {
         "candidates": len(evaluations),
         "evaluations": simulated,
-        "stopped_early": stopped,
-        "ruled_out": len(evaluations) - simulated - stopped - refused - failed,
+        "ruled_out": len(evaluations) - simulated - refused - failed,
         "refused": refused,
         "ruled_out_by_bounds": sum(evaluation.get("bound") == "constraint" for evaluation in evaluations),
         "dominated_at_bounds": sum(evaluation.get("bound") == "dominated" for evaluation in evaluations),
+        "stopped_early": sum(bool(evaluation.get("stopped_early")) for evaluation in evaluations),
         "failed": failed,
         "feasible": sum(bool(evaluation["feasible"]) for evaluation in evaluations),
     }
