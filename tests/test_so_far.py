@@ -59,6 +59,8 @@ def test_a_watched_run_is_the_same_run_and_no_better_than_any_bound_on_its_way(p
         if random.random() < 0.4:
             flow = PolicySpec(random.choice(("static", "soft-reflective")), {"ttl_s": random.choice((0.2, 5.0))})
             plan = dataclasses.replace(plan, flow_control=flow)
+        if random.random() < 0.3:
+            plan = dataclasses.replace(plan, prefill_replicas=random.choice((1, 2)))
         recorder = Recorder()
         alone = simulate(plan, load, seed, request_slo=LIMITS)
         watched = simulate(plan, load, seed, request_slo=LIMITS, watch=recorder)
