@@ -24,6 +24,7 @@ from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload, sums_alon
 from sim.workload._validation import MAX_SECONDS
 from sim.workload.arrivals import NS_PER_S, PS_PER_NS, open_loop
 from sim.workload.content import keep_shared
+from sim.workload.conversations import with_growing_prompts, with_waiting_turns
 from sim.workload.distributions import sample_lengths
 from sim.workload.servegen import draw_servegen
 from sim.workload.sessions import draw_sessions
@@ -71,7 +72,8 @@ def _generated(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str,
         arrival_ps, stage = open_loop(arrival, count, spec.duration_s, seed, scope, f"{field}.arrival")
     n = len(arrival_ps)
     if trace is not None:
-        bodies = _of_trace(trace, n, field)
+        assert isinstance(spec, TraceSpec)
+        bodies = _of_trace(spec, trace, n, field)
     elif bodies is None:
         bodies = _bodies(spec, n, seed, scope, base_dir, field)
     if bodies.of_arrival is not None:
@@ -139,7 +141,11 @@ def _replayed(spec: WorkloadSpec, seed: int, base_dir: Path | None, field: str, 
     n = len(trace) if spec.num_requests is None else spec.num_requests
     if spec.duration_s is not None:
         n = int(np.searchsorted(arrival_ns, round(spec.duration_s * NS_PER_S), side="left"))
-    return _assembled(spec, arrival_ns[:n] * PS_PER_NS, _of_trace(trace, n, field))
+    bodies = _of_trace(spec, trace, n, field)
+    if bodies.follows is None:
+        return _assembled(spec, arrival_ns[:n] * PS_PER_NS, bodies)
+    column_ps, _, bodies = _in_order(arrival_ns[:n] * PS_PER_NS, None, bodies, closed=False)
+    return _assembled(spec, column_ps, bodies)
 
 
 def _trace(spec: TraceSpec, seed: int, scope: str, base_dir: Path | None, field: str) -> Trace:
@@ -177,14 +183,27 @@ def _rows(trace: Trace, rows: slice) -> Trace:
         trace.content[rows],
         None if trace.slo_class is None else trace.slo_class[rows],
         None if trace.tenant is None else trace.tenant[rows],
+        None if trace.session is None else trace.session[rows],
+        None if trace.answered_ns is None else trace.answered_ns[rows],
     )
 
 
-def _of_trace(trace: Trace, n: int, field: str) -> Bodies:
+def _of_trace(spec: TraceSpec, trace: Trace, n: int, field: str) -> Bodies:
     if n > len(trace):
         raise InputError(f"{field}.trace", f"has {len(trace)} requests, {n} are asked for")
     cut = _rows(trace, slice(n))
-    return Bodies(cut.prompt_tokens, cut.output_tokens, cut.contents, cut.content, cut.slo_class, cut.tenant)
+    columns = (cut.prompt_tokens, cut.output_tokens, cut.contents, cut.content, cut.slo_class, cut.tenant)
+    bodies = Bodies(*columns, session=cut.session)
+    if spec.sessions == "recorded":
+        return bodies
+    if bodies.session is None:
+        raise InputError(f"{field}.sessions", "needs a trace that names sessions (a column session_id)")
+    bodies = with_growing_prompts(bodies)
+    if spec.sessions == "closed":
+        if cut.answered_ns is None or cut.arrival_ns is None:
+            raise InputError(f"{field}.sessions", "closed needs a trace that says when requests were answered")
+        bodies = with_waiting_turns(bodies, cut.arrival_ns, cut.answered_ns)
+    return bodies
 
 
 def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | None, field: str) -> Bodies:
@@ -195,7 +214,7 @@ def _bodies(spec: WorkloadSpec, n: int, seed: int, scope: str, base_dir: Path | 
     if isinstance(spec, SessionsSpec):
         return draw_sessions(spec, n, seed, scope, field)
     if isinstance(spec, TraceSpec):
-        return _of_trace(_trace(spec, seed, scope, base_dir, field), n, field)
+        return _of_trace(spec, _trace(spec, seed, scope, base_dir, field), n, field)
     assert isinstance(spec, ClientsSpec)
     return _mixed(spec, n, seed, scope, base_dir, field)
 

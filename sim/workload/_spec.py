@@ -163,7 +163,10 @@ class SessionsSpec(WorkloadSpec):
 class TraceSpec(WorkloadSpec):
     """Requests read from a file (for ServeGen: drawn from a folder of clients), from `start_s` of its time on.
 
-    With `arrival`, only their lengths and content are taken, in the file's order.
+    With `arrival`, only their lengths and content are taken, in the file's order. Where the file names sessions,
+    `sessions: growing` says that a prompt at least as long as the prompt and answer before in its session begins with
+    them, and `closed` moreover that it waits for that answer (the file must say when it ended), its user thinking as
+    long as then; `recorded` leaves them as the file has them.
     """
 
     kind: Literal["trace"] = "trace"
@@ -172,11 +175,14 @@ class TraceSpec(WorkloadSpec):
     arrival_scale: float | None = Field(default=None, gt=0)
     start_s: float | None = Field(default=None, ge=0, le=MAX_SECONDS)
     max_requests: Count | None = None
+    sessions: Literal["recorded", "growing", "closed"] = "recorded"
 
     @model_validator(mode="after")
     def _one_clock(self) -> TraceSpec:
         if self.arrival is not None and self.arrival_scale is not None:
             raise InputError("arrival_scale", "scales the trace's own times, which arrival replaces: give one of them")
+        if self.arrival is not None and self.sessions == "closed":
+            raise InputError("sessions", "closed needs the trace's own times, which arrival replaces")
         return self
 
 

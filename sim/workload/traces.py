@@ -41,6 +41,8 @@ class Trace:
     content: IntColumn
     slo_class: list[str] | None = None  # of each request; None: the file names no classes
     tenant: list[str] | None = None
+    session: IntColumn | None = None  # number of each request's session, -1: none; None: the file names none
+    answered_ns: IntColumn | None = None  # when each got its last token, on the clock of `arrival_ns`, where it says
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -61,6 +63,9 @@ class _Rows:
     slo_class: list[str] = default(default_factory=list)
     tenant: list[str] = default(default_factory=list)
     prefix_ids: dict[str, int] = default(default_factory=dict)
+    session: array[int] = default(default_factory=lambda: array("q"))
+    session_ids: dict[str, int] = default(default_factory=dict)
+    answered_ns: array[int] = default(default_factory=lambda: array("q"))
 
     def fail(self, problem: str) -> NoReturn:
         raise InputError(self.field, f"{self.file.name}: line {self.line}: {problem}")
@@ -107,6 +112,9 @@ class _Rows:
             pieces = ((self.prefix_ids.setdefault(group, len(self.prefix_ids) + 1), tokens),)
         self.content.append(self.contents.setdefault(pieces, len(self.contents)))
 
+    def add_session(self, name: str) -> None:
+        self.session.append(self.session_ids.setdefault(name, len(self.session_ids)) if name else -1)
+
     def add_class(self, name: str) -> None:
         name = name or "standard"
         if name not in SLO_CLASS_PRIORITY:
@@ -122,6 +130,7 @@ class _Rows:
         order = np.argsort(times, kind="stable") if timed else np.arange(n)
         if contents is None:
             contents = list(self.contents), np.array(self.content or [0] * n, np.int64)
+        answered = len(self.answered_ns) == n
         return Trace(
             arrival_ns=times[order] - times[order[0]] if timed else None,
             prompt_tokens=np.array(self.prompt, np.int64)[order],
@@ -130,6 +139,8 @@ class _Rows:
             content=contents[1][order],
             slo_class=[self.slo_class[i] for i in order] if self.slo_class else None,
             tenant=[self.tenant[i] for i in order] if any(self.tenant) else None,
+            session=np.array(self.session, np.int64)[order] if self.session_ids else None,
+            answered_ns=np.array(self.answered_ns, np.int64)[order] - times[order[0]] if answered else None,
         )
 
 
@@ -232,7 +243,7 @@ def read_azure(file: Path, field: str) -> Trace:
 
 
 def read_csv(file: Path, field: str) -> Trace:
-    """Our own CSV: `arrival_s,input_tokens,output_tokens[,prefix_group,prefix_tokens,slo_class]`.
+    """Our own CSV: `arrival_s,input_tokens,output_tokens[,prefix_group,prefix_tokens,slo_class,session_id]`.
 
     `input_tokens` is the whole prompt, its shared prefix of `prefix_tokens` included. Other columns are ignored.
     """
@@ -248,6 +259,7 @@ def read_csv(file: Path, field: str) -> Trace:
             rows.add_prefix(group, tokens)
             if "slo_class" in row:
                 rows.add_class(row["slo_class"])
+            rows.add_session(row.get("session_id", ""))
     return rows.finish()
 
 
@@ -256,7 +268,8 @@ def read_tracev2(file: Path, field: str) -> Trace:
 
     As BLIS replays it: the request goes out at `send_time_us` where that was recorded, else `arrival_time_us`; the
     prompt is `server_input_tokens` where the server reported it, else `input_tokens` behind `prefix_length` shared
-    tokens of the `prefix_group`. Requests whose `status` is not ok are left out.
+    tokens of the `prefix_group`. Requests whose `status` is not ok are left out. `last_chunk_time_us`, where it was
+    recorded, says when a request was answered.
     """
     data = file.with_suffix(".csv") if file.suffix in (".yaml", ".yml") else file
     _check_tracev2_header(data, field)
@@ -277,6 +290,10 @@ def read_tracev2(file: Path, field: str) -> Trace:
             rows.add_prefix(group, min(prefix, prompt))
             rows.add_class(row.get("slo_class", ""))
             rows.tenant.append(row.get("tenant_id", ""))
+            rows.add_session(row.get("session_id", ""))
+            answered_ns = rows.time_ns(row, "last_chunk_time_us", 1_000) if row.get("last_chunk_time_us") else 0
+            if answered_ns:
+                rows.answered_ns.append(answered_ns)
     return rows.finish()
 
 
@@ -302,7 +319,8 @@ _JSONL_KEYS = (("input_len", "output_len"), ("input_length", "output_length"), (
 
 def read_jsonl(file: Path, field: str) -> Trace:
     """JSON lines of lengths, as ShareGPT samplers write them: objects with `input_len` and `output_len` (or
-    `_length`, `_tokens`), or pairs. `timestamp` (ms) may be on every line or on none; content is private.
+    `_length`, `_tokens`), or pairs. `timestamp` (ms) may be on every line or on none, `session_id` on any; content is
+    private.
     """
     rows = _Rows(file, field)
     timed: bool | None = None
@@ -319,6 +337,7 @@ def read_jsonl(file: Path, field: str) -> Trace:
                 rows.fail("timestamp must be on every line or on none")
             time_ns = rows.time_ns(row, "timestamp", 1_000_000) if timed else 0
             rows.add(time_ns, rows.number(row, keys[0], 1), rows.number(row, keys[1], 1))
+            rows.add_session(str(row.get("session_id", "")))
     return rows.finish(timed=bool(timed))
 
 
