@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from planner.capacity import offered_rate
-from planner.evaluate import faster, first_requests
+from planner.evaluate import faster, first_requests, make_evaluator
+from planner.goals import judge
 from planner.report.workload_words import workload_words
+from planner.space import load_space
 from sim.cluster.policies import RequestView
 from sim.deployment import Deployment
 from sim.engine.requests import RequestTable
@@ -20,6 +23,7 @@ from sim.workload import PS_PER_S, Workload, build_workload, parse_workload
 from sim.workload.describe import describe, reusable_tokens
 from tests.serving_cases import deployment, policy
 
+ROOT = Path(__file__).parents[1]
 CHAT: dict[str, Any] = {
     "kind": "sessions",
     "turns": {"dist": "uniform", "min": 1, "max": 8},
@@ -284,6 +288,25 @@ def test_faster_sessions_begin_sooner_and_think_as_long() -> None:
     starts = load.arrival_ps[~later]
     sessions_rps = (len(starts) - 1) / ((starts.max() - starts.min()) / PS_PER_S)
     assert offered_rate(load) == pytest.approx(sessions_rps * len(load) / len(starts))
+
+
+def test_the_example_needs_half_the_gpus_where_sessions_stay_with_their_cache() -> None:
+    space = load_space(ROOT / "search_spaces" / "qwen3_14b_sessions.yaml", ["workload.num_sessions=100"])
+    evaluator = make_evaluator(space)
+
+    def feasible(routing: str, replicas: int) -> bool:
+        parameters = next(
+            candidate
+            for choice in space.choices()
+            if (candidate := space.parameters(choice))["routing"] == routing
+            and candidate["replicas"] == replicas
+            and candidate["kv_cache_dtype"] == "fp8"
+        )
+        return judge(space.constraints, evaluator(parameters).metrics)[1] is None
+
+    assert feasible("session-affinity", 2)
+    assert not feasible("round-robin", 2)
+    assert feasible("round-robin", 4)
 
 
 def test_the_first_requests_of_sessions_can_be_served_alone() -> None:
