@@ -291,7 +291,7 @@ def test_faster_sessions_begin_sooner_and_think_as_long() -> None:
 
 
 def test_the_example_needs_half_the_gpus_where_sessions_stay_with_their_cache() -> None:
-    space = load_space(ROOT / "search_spaces" / "qwen3_14b_sessions.yaml", ["workload.num_sessions=100"])
+    space = load_space(ROOT / "search_spaces" / "qwen3_14b_sessions.yaml")
     evaluator = make_evaluator(space)
 
     def feasible(routing: str, replicas: int) -> bool:
