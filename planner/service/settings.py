@@ -16,7 +16,7 @@ GIB = 1024**3
 class Limits:
     """How much one client, one job, and all of them together may take."""
 
-    body_bytes: int = 256 * KIB
+    body_bytes: int = 128 * KIB
     body_s: float = 30.0  # in which a body must have come
     running: int = 1  # searches at a time
     queued: int = 100  # searches that wait

@@ -16,12 +16,13 @@ from planner.service.confinement import check_confined
 from planner.service.errors import FieldProblem
 from planner.service.settings import Settings
 from planner.service.workload_size import prompts_of, requests_of
-from planner.service.yaml_lines import line_of
+from planner.service.yaml_lines import Lines
 from planner.space import DEFAULT_BUDGET, MAX_EXHAUSTIVE, Space, parse_space
 from sim.errors import InputError
 from sim.workload import parse_workload
 
-MOST_PROBLEMS = 20
+MOST_PROBLEMS = 10
+SHORT = 20_000  # characters; in longer texts one problem at a time is found
 SHOWN_OPTIONS = 50
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
@@ -45,7 +46,7 @@ def check(given: str | Mapping[str, Any], settings: Settings, name: str | None =
     try:
         document = parse_mapping(text) if isinstance(given, str) else check_mapping(dict(given))
     except InputError as error:
-        return Checked(text, problems=[_located(text, error)])
+        return Checked(text, problems=[_located(Lines(text), error)])
     if name is not None:
         document["name"] = name
     document.setdefault("name", "space")
@@ -53,7 +54,10 @@ def check(given: str | Mapping[str, Any], settings: Settings, name: str | None =
     try:
         checked.space, checked.requests = _space(document, settings)
     except InputError as error:
-        checked.problems = [_located(text, error), *_further(text, document, error, settings)]
+        lines = Lines(text)
+        checked.problems = [_located(lines, error)]
+        if len(text) <= SHORT:
+            checked.problems += _further(lines, document, error, settings)
     return checked
 
 
@@ -94,11 +98,11 @@ def most_simulations(space: Space) -> int:
     return min(space.size, space.budget or most)
 
 
-def _located(text: str, error: InputError) -> FieldProblem:
-    return FieldProblem(field=error.field, problem=error.problem, line=line_of(text, error.field, error.problem))
+def _located(lines: Lines, error: InputError) -> FieldProblem:
+    return FieldProblem(field=error.field, problem=error.problem, line=lines.of(error.field, error.problem))
 
 
-def _further(text: str, document: dict[str, Any], first: InputError, settings: Settings) -> list[FieldProblem]:
+def _further(lines: Lines, document: dict[str, Any], first: InputError, settings: Settings) -> list[FieldProblem]:
     """What else is wrong, found by taking out what is and checking the rest; it ends where a problem may be due to
     what was taken out."""
     found: list[FieldProblem] = []
@@ -112,20 +116,33 @@ def _further(text: str, document: dict[str, Any], first: InputError, settings: S
             _space(rest, settings)
         except InputError as next_error:
             error = next_error
-            if any(error.field.startswith(path) or path.startswith(error.field) for path in removed):
+            if any(_is_due_to(path, error.field, document) for path in removed):
                 return found
-            # Of a list that lost an entry, later positions are no longer those of the text.
-            if any(_list_of(path) and error.field.startswith(_list_of(path)) for path in removed):
-                return found
-            found.append(_located(text, error))
+            found.append(_located(lines, error))
         else:
             return found
     return found
 
 
+def _is_due_to(removed: str, field: str, document: dict[str, Any]) -> bool:
+    """Whether a problem of `field` may come of what was taken out of the document at `removed`."""
+    if field.startswith(removed) or removed.startswith(field):
+        return True
+    if _list_of(removed) and field.startswith(_list_of(removed)):
+        return True  # of a list that lost an entry, later positions are no longer those of the text
+    return field.rpartition(".")[0] == removed.rpartition(".")[0] and not _is_there(document, field)
+
+
 def _list_of(path: str) -> str:
     """The list that a path leads into, with its bracket; empty where there is none."""
     return path[: path.rindex("[") + 1] if "[" in path else ""
+
+
+def _is_there(document: dict[str, Any], path: str) -> bool:
+    node: Any = document
+    for key, index in _STEP.findall(path):
+        node = _at(node, int(index) if index else key)
+    return node is not None
 
 
 def _removed(document: dict[str, Any], path: str) -> bool:
