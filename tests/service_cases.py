@@ -114,16 +114,18 @@ def events(client: httpx.Client, path: str, last: int | None = None) -> list[tup
 class Server:
     """A service in a process of its own."""
 
-    def __init__(self, data: Path, *options: str, token: str | None = None) -> None:
+    def __init__(self, data: Path, *options: str, token: str | None = None, quiet: bool = False) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         environment.pop("PLANNER_TOKEN", None)
         if token is not None:
             environment["PLANNER_TOKEN"] = token
         command = [sys.executable, "-m", "planner.cli", "serve", "--port", "0", "--data", str(data), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        errors = subprocess.PIPE if quiet else None
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line.startswith("Serving http://"), line
+        if not line.startswith("Serving http://"):
+            raise ChildProcessError(self.process.wait(SOON_S), self.process.communicate()[1])
         self.url = line.split()[1]
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.client = httpx.Client(base_url=self.url, headers=headers, timeout=SOON_S)

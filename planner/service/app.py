@@ -37,28 +37,17 @@ log = logging.getLogger("planner.service")
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application of a service; its jobs run from startup to shutdown. Raises InputError where its folder or its
-    database cannot be used."""
+    """The application of a service; its jobs run from startup to shutdown. Where its folder or database cannot be used
+    it does not start, and `app.state.refusal` says why."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        lock = _claim(settings)
         try:
-            store = JobStore(open_database(settings.database, settings.data / "jobs.sqlite"))
-            try:
-                jobs = Jobs(settings, store)
-                analyses = Analyses(settings)
-                app.state.service = Service(
-                    settings, jobs, RunCache(settings.runs), Streams(settings.limits.streams), analyses
-                )
-                await jobs.start()
+            async with _running(settings) as app.state.service:
                 yield
-                await analyses.stop()
-                await jobs.stop()
-            finally:
-                store.close()
-        finally:
-            lock.release()
+        except InputError as error:
+            app.state.refusal = error  # for who started it: a server only logs it
+            raise
 
     app = FastAPI(
         title="LLM serving planner",
@@ -78,6 +67,24 @@ def create_app(settings: Settings) -> FastAPI:
     _handle_errors(app)
     app.add_middleware(Gate, settings=settings)
     return app
+
+
+@asynccontextmanager
+async def _running(settings: Settings) -> AsyncIterator[Service]:
+    """The parts of a service, while it runs. Raises InputError where its folder or database cannot be used."""
+    lock = _claim(settings)
+    try:
+        store = JobStore(open_database(settings.database, settings.data / "jobs.sqlite"))
+        try:
+            jobs, analyses = Jobs(settings, store), Analyses(settings)
+            await jobs.start()
+            yield Service(settings, jobs, RunCache(settings.runs), Streams(settings.limits.streams), analyses)
+            await analyses.stop()
+            await jobs.stop()
+        finally:
+            store.close()
+    finally:
+        lock.release()
 
 
 def _claim(settings: Settings) -> RunLock:
@@ -120,5 +127,5 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def failure(request: Request, error: Exception) -> Response:
-        log.error("%s %s: %r", request.method, request.url.path, error)
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
         return problem_response(500, "the service failed at this; its log says more")

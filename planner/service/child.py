@@ -26,7 +26,6 @@ MOST_POINTS = 500  # of a front that are sent while it runs
 LOCK_WAIT_S = 60.0  # for the process that an earlier service has left behind
 NICE = 10
 OOM_SCORE = 500
-LAST_RESORT_S = 20.0
 
 
 def main() -> int:
@@ -66,12 +65,11 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 def _end_with_service() -> None:
-    """The input ends when the service does, however it does: then what was evaluated is kept, and this ends too."""
+    """The input ends when the service does, however it does. What was evaluated is in the file, and the next service
+    takes it up: there is nothing to wait for."""
     with contextlib.suppress(OSError):
-        while sys.stdin.buffer.raw.read(1):  # type: ignore[attr-defined]
+        while os.read(sys.stdin.fileno(), 1):
             pass
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(LAST_RESORT_S)
     os._exit(130)
 
 

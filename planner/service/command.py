@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import socket
 from pathlib import Path
+
+import uvicorn
 
 from planner.service.security import SHORTEST_TOKEN, is_loopback
 from planner.service.settings import DEFAULT_PORT, GIB, KIB, Limits, Settings
@@ -111,14 +114,13 @@ def _token(file: Path | None) -> str | None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C. Returns 0."""
-    import uvicorn
-
     from planner.service.app import create_app
 
     settings = settings_of(args)
     app = create_app(settings)
     listening = _listen(args.host, args.port)
     logging.basicConfig(format="planner: %(message)s", level=logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what it would say, the service says itself
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -129,10 +131,32 @@ def run(args: argparse.Namespace) -> int:
     )
     host, port = listening.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
-    print(f"Serving http://{name}:{port} (jobs in {settings.data})", flush=True)
-    server = uvicorn.Server(config)
-    server.run(sockets=[listening])
-    return 0 if server.started else 1
+    server = _Server(config, f"Serving http://{name}:{port} (jobs in {settings.data})")
+    # The server ends by these signals, and then sends them on: to nobody, for it has done what they ask.
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        server.run(sockets=[listening])
+    except SystemExit:  # it did not start
+        refusal = getattr(app.state, "refusal", None)
+        raise refusal or RuntimeError("the service could not start; the log above says more") from None
+    finally:
+        listening.close()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """Says where it serves, once it does."""
+
+    def __init__(self, config: uvicorn.Config, words: str) -> None:
+        super().__init__(config)
+        self._words = words
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(self._words, flush=True)
 
 
 def _listen(host: str, port: int) -> socket.socket:

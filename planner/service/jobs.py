@@ -30,7 +30,7 @@ from planner.service.settings import Settings
 from planner.service.submission import Checked
 
 MOST_ATTEMPTS = 5  # that a job is taken up again by itself, lest one that kills the service do so for ever
-STOP_GRACE_S = 20.0  # for a search to write down what it has
+STOP_GRACE_S = 20.0  # for a search to draw up what it has
 
 log = logging.getLogger("planner.service")
 
@@ -85,7 +85,7 @@ class Jobs:
                 await self._task
         running = list(self._running.values())
         for each in running:
-            each.process.stop(STOP_GRACE_S)
+            each.process.stop(0.0)
         for channel in (self.changes, *self._channels.values()):
             channel.close()
         await asyncio.gather(*(each.task for each in running if each.task is not None), return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 
 from planner.store import finite
 
@@ -15,10 +15,8 @@ def to_text(value: Any) -> str:
     return json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
 
 
-class JsonResponse(Response):
+class JsonResponse(JSONResponse):
     """A JSON body."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """The body of a response."""

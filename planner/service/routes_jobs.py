@@ -19,8 +19,13 @@ from planner.service.submission import check
 from planner.service.views import front_points
 
 MOST_JOBS = 200
+EVENT = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "event", "data")},
+    "description": "data is JSON",
+}
 STREAM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": EVENT}}},
     503: {"description": "too many streams are open"},
 }
 

@@ -139,7 +139,7 @@ class SearchProcess:
         return ""
 
     def stop(self, grace_s: float) -> None:
-        """Let it write down what it has, and end; after `grace_s` it is killed."""
+        """Let it draw up what it has, and end; after `grace_s` it is killed. What it evaluated is kept either way."""
         self._stopped, self._grace_s = True, grace_s
         if self._process is not None:
             self._end()
@@ -147,6 +147,9 @@ class SearchProcess:
     def _end(self) -> None:
         assert self._process is not None
         if self._killer is not None:
+            return
+        if not self._grace_s:
+            self._kill()
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
