@@ -95,6 +95,8 @@ def outside_envelope(deployment: Deployment, workload: Workload, saturation: str
         reasons.append(f"{deployment.admission.name} admission was never measured")
     if deployment.flow_control.name != "none":
         reasons.append(f"{deployment.flow_control.name} flow control was never measured")
+    if deployment.prefill_replicas:
+        reasons.append("prefill and decode pools were never measured")
     if saturation not in (None, "stable"):
         reasons.append(f"{saturation}: queues amplify every error")
     return reasons

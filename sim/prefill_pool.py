@@ -12,6 +12,7 @@ from sim.deployment import Deployment
 from sim.engine.link import Link
 from sim.engine.replica import Replica
 from sim.engine.requests import REJECTED, RequestTable
+from sim.engine.timeline import SampledReplica, Timeline
 from sim.memory import KVCapacity
 from sim.metrics import PS_PER_MS, PS_PER_S
 from sim.workload import Workload
@@ -36,6 +37,10 @@ class PrefillPool:
     def disaggregated(self) -> npt.NDArray[np.bool_]:
         """Which requests were sent to it."""
         return np.frombuffer(self.table.replica, dtype=np.int32) >= 0
+
+    def timelines(self) -> list[Timeline]:
+        """The state of each of its replicas over time; empty unless the run was sampled."""
+        return [replica.timeline() for replica in self.replicas if isinstance(replica, SampledReplica)]
 
     def waited_ps(self, decode: RequestTable) -> npt.NDArray[np.float64]:
         """How long each disaggregated request waited in the decode engine, its KV's transfer included; 0 for the

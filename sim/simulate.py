@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.checks import check_deployment, of_prefill_pool
-from sim.cluster.cluster import Cluster, Prefill, policy_random
-from sim.cluster.registry import make_policy
+from sim.assemble import gateway_policy, make_prefill_pool, make_replicas, with_deciders
+from sim.checks import check_deployment
+from sim.cluster.cluster import Cluster
 from sim.deployment import Deployment
-from sim.engine.blocks import ContentPaths
 from sim.engine.replica import NEVER, Replica
 from sim.engine.requests import EXPIRED, REJECTED, SERVED, SHED, RequestTable
-from sim.engine.scheduler import EngineConfig
 from sim.engine.timeline import SampledReplica, Timeline
 from sim.errors import InputError
 from sim.latency import (
@@ -43,7 +41,7 @@ from sim.metrics import (
     jain_index,
     saturation,
 )
-from sim.prefill_pool import PrefillPool, make_links, prefill_table, reject_with
+from sim.prefill_pool import PrefillPool, reject_with
 from sim.so_far import Looks, Watch
 from sim.workload import Workload
 
@@ -77,22 +75,22 @@ def simulate(
     table = RequestTable(workload)
     table.reject_longer(capacity.max_model_len, capacity.num_blocks * deployment.block_size)
     kind = SampledReplica if sampled else Replica
-    prefill = _prefill_pool(deployment, workload, coefficients, step_time, kind)
+    prefill = make_prefill_pool(deployment, workload, coefficients, step_time, kind)
     if prefill is not None:
         reject_with(table, prefill.table)
     if step_time is None:
         step_time = build_step_time(deployment, coefficients)
-    replicas = _replicas(deployment, capacity, table, step_time, kind)
+    replicas = make_replicas(deployment, capacity, table, step_time, kind)
     cluster = Cluster(
         table,
         replicas,
         overhead,
-        _gateway_policy("routing", deployment, seed),
-        _gateway_policy("admission", deployment, seed),
+        gateway_policy("routing", deployment, seed),
+        gateway_policy("admission", deployment, seed),
         round(deployment.snapshot_interval_ms * PS_PER_MS),
         deployment.block_size,
-        _gateway_policy("flow_control", deployment, seed),
-        None if prefill is None else _with_deciders(prefill, deployment, seed),
+        gateway_policy("flow_control", deployment, seed),
+        None if prefill is None else with_deciders(prefill, deployment, seed),
     )
     if watch is not None:
         of_prefill = None if prefill is None else prefill.table
@@ -108,39 +106,6 @@ def simulate(
             gc.enable()
     _check_ended(table, workload)
     return Result(deployment, workload, capacity, overhead, table, replicas, dict(request_slo or {}), prefill)
-
-
-def _gateway_policy(kind: str, deployment: Deployment, seed: int) -> Any:
-    """A policy of the gateway, with a random stream of its own."""
-    policy = make_policy(kind, getattr(deployment, kind), f"deployment.{kind}")
-    policy.random = policy_random(seed, kind)
-    return policy
-
-
-def _prefill_pool(
-    deployment: Deployment,
-    workload: Workload,
-    coefficients: Coefficients,
-    step_time: StepTime | None,
-    kind: type[Replica],
-) -> PrefillPool | None:
-    """The prefill pool of `deployment`, if it has one."""
-    own = deployment.prefill_pool()
-    if own is None:
-        return None
-    with of_prefill_pool():
-        capacity = kv_capacity(own)
-    table = prefill_table(workload, capacity.max_model_len, capacity.num_blocks * own.block_size)
-    if step_time is None:
-        step_time = build_step_time(own, coefficients)
-    replicas = _replicas(own, capacity, table, step_time, kind)
-    return PrefillPool(own, capacity, table, replicas, make_links(deployment))
-
-
-def _with_deciders(prefill: PrefillPool, deployment: Deployment, seed: int) -> Prefill:
-    """A prefill pool as the cluster takes it."""
-    decider, routing = (_gateway_policy(kind, deployment, seed) for kind in ("disaggregation", "prefill_routing"))
-    return Prefill(prefill.table, prefill.replicas, prefill.links, decider, routing)
 
 
 def _check_settings(deployment: Deployment) -> None:
@@ -165,24 +130,6 @@ def _check_ended(table: RequestTable, workload: Workload) -> None:
     if (served & (np.frombuffer(table.finish_ps, dtype=np.int64) < 0)).any():
         problem = f"lasts longer than the {int(NEVER / PS_PER_S):,} s that can be simulated; set a time_limit_s"
         raise InputError("workload", problem)
-
-
-def _replicas(
-    deployment: Deployment, capacity: KVCapacity, table: RequestTable, step_time: StepTime, kind: type[Replica]
-) -> list[Replica]:
-    config = EngineConfig(
-        num_blocks=capacity.num_blocks,
-        block_size=deployment.block_size,
-        max_num_seqs=deployment.max_num_seqs,
-        max_num_batched_tokens=deployment.max_num_batched_tokens,
-        enable_prefix_caching=deployment.enable_prefix_caching,
-        async_scheduling=deployment.async_scheduling,
-        long_prefill_token_threshold=deployment.long_prefill_token_threshold,
-        scheduling=make_policy("scheduling", deployment.scheduling, "deployment.scheduling"),
-        preemption=make_policy("preemption", deployment.preemption, "deployment.preemption"),
-    )
-    paths = ContentPaths(deployment.block_size)
-    return [kind(table, config, step_time, paths) for _ in range(deployment.replicas)]
 
 
 def _floats(column: array[int]) -> npt.NDArray[np.float64]:
@@ -392,13 +339,15 @@ class Result:
         }
 
     def timelines(self) -> list[Timeline]:
-        """The state of each replica over time; empty unless the run was `sampled`."""
+        """The state of each replica, of the decode pool where there are two, over time; empty unless the run was
+        `sampled`."""
         return [replica.timeline() for replica in self.replicas if isinstance(replica, SampledReplica)]
 
     def time_parts(self) -> dict[str, float]:
         """Shares of the replicas' time from the first arrival to the last answer, by what it went to: `RESOURCES` and
         IDLE, which add up to 1. Empty unless the run was `sampled`, with the shipped latency model."""
-        found = [replica.time_parts() for replica in self.replicas if isinstance(replica, SampledReplica)]
+        replicas = self.replicas if self.prefill is None else [*self.prefill.replicas, *self.replicas]
+        found = [replica.time_parts() for replica in replicas if isinstance(replica, SampledReplica)]
         whole_ps = self.duration_s * PS_PER_S * len(found)
         if not whole_ps or not all(found):
             return {}

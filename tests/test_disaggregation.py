@@ -193,6 +193,14 @@ def test_a_users_next_request_follows_the_answer_of_the_decode_pool() -> None:
     assert (arrival[1:] == finish[:-1] + result.overhead.last_token_ps + 10**12).all()
 
 
+def test_the_next_turn_of_a_session_follows_the_answer_of_the_decode_pool() -> None:
+    requests = workload([0, 2 * 10**12], [1000, 2000], 50, follows=np.array([-1, 0], np.int64))
+    result = simulate(pools(2, 2, routing=policy("session-affinity")), requests)
+    arrival, finish = times(result, "arrival_ps")[1], times(result, "finish_ps")[1]
+    assert arrival[1] == finish[0] + result.overhead.last_token_ps + 2 * 10**12
+    assert result.prefill.disaggregated.all()
+
+
 def test_what_either_pool_cannot_hold_is_rejected() -> None:
     plan = deployment("meta-llama/Llama-3.1-8B-Instruct", "L4", tensor_parallel_size=4, prefill_replicas=1)
     smaller = replace(plan, prefill_tensor_parallel_size=1)
@@ -239,6 +247,16 @@ def test_a_summary_counts_both_pools(tmp_path: Path) -> None:
     rows = list(csv.DictReader((tmp_path / "requests.csv").open()))
     assert {row["prefill_replica"] for row in rows} == {"0", "1", "2"}
     assert all(float(row["queue_ms"]) + 1e-9 < float(row["ttft_ms"]) for row in rows)
+
+
+def test_a_sampled_run_is_the_same_and_says_where_the_time_of_both_pools_goes() -> None:
+    plan, requests = pools(2, 1), load(5, 80)
+    plain, sampled = (simulate(plan, requests, sampled=s) for s in (False, True))
+    for name in COLUMNS:
+        assert all((a == b).all() for a, b in zip(times(plain, name), times(sampled, name), strict=True))
+    assert sum(sampled.time_parts().values()) == pytest.approx(1)
+    assert [len(result.prefill.timelines()) for result in (plain, sampled)] == [0, 2]
+    assert max(sampled.prefill.timelines()[0].running) > 0
 
 
 def test_an_overloaded_decode_pool_shows_in_time_in_queue_and_saturation() -> None:

@@ -33,6 +33,13 @@ def replica_figure(name: str, result: Result) -> Figure:
     Never shown or saved here.
     """
     timelines = result.timelines()
+    labels = [f"replica {number}" for number in range(len(timelines))]
+    if result.prefill is not None:
+        of_prefill = result.prefill.timelines()
+        labels = [f"prefill {number}" for number in range(len(of_prefill))] + [
+            f"decode {number}" for number in range(len(timelines))
+        ]
+        timelines = [*of_prefill, *timelines]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.size": 9.5, "axes.spines.top": False, "axes.spines.right": False})
@@ -44,7 +51,7 @@ def replica_figure(name: str, result: Result) -> Figure:
         for axis, (column, label) in zip(rows, ROWS, strict=True):
             share = column in ("kv_usage", "prefix_hit_rate")
             lines = [averaged_over(timeline, column, edges) * (100 if share else 1) for timeline in timelines]
-            _draw(axis, (edges[1:] + edges[:-1]) / 2, lines)
+            _draw(axis, (edges[1:] + edges[:-1]) / 2, lines, labels)
             axis.set(ylabel=label, ylim=(0, 103) if share else (0, None))
             axis.grid(alpha=0.25)
         rows[-1].set_xlabel("time (s)")
@@ -70,10 +77,10 @@ def averaged_over(timeline: Timeline, column: str, edges: Floats) -> Floats:
     return np.where(ended, 0.0, np.nan_to_num(means[last]))
 
 
-def _draw(axis: matplotlib.axes.Axes, at: Floats, lines: Sequence[Floats]) -> None:
+def _draw(axis: matplotlib.axes.Axes, at: Floats, lines: Sequence[Floats], labels: Sequence[str]) -> None:
     if len(lines) <= MOST_LINES:
-        for number, (line, colour) in enumerate(zip(lines, COLOURS, strict=False)):
-            axis.plot(at, line, color=colour, lw=1.1, marker=".", ms=2, label=f"replica {number}")
+        for line, label, colour in zip(lines, labels, COLOURS, strict=False):
+            axis.plot(at, line, color=colour, lw=1.1, marker=".", ms=2, label=label)
         return
     stacked = np.vstack(lines)
     with np.errstate(all="ignore"):
