@@ -22,6 +22,7 @@ _METRICS = {
     "min_gpus": ("fewest GPUs within the SLO", ""),
     "slo_attainment": ("SLO attainment", ""),
     "shed_rate": ("share shed", ""),
+    "duration_s": ("duration", "s"),
     "jain_index": ("fairness between tenants (Jain)", ""),
     "prefix_hit_rate": ("prefix-cache hit rate", ""),
     "kv_utilization_mean": ("mean KV-cache use", ""),

@@ -115,14 +115,14 @@ export class FrontView {
     const { data } = this;
     if (!data.plans.length) return;
     this.shown = data.plans.filter((plan) => this.visible(plan));
-    const width = Math.min(960, Math.max(330, this.part("plot-box").clientWidth || 960));
+    const width = Math.min(1200, Math.max(330, this.part("plot-box").clientWidth || 960));
     const colour = this.colour, index = data.parameters.indexOf(colour);
     const groups = index < 0 ? [""] : this.valuesOf(data, index);
     const [x, y] = this.axes;
     this.part("x").value = x;
     this.part("y").value = y;
     this.width = width;
-    this.height = Math.round(Math.max(380, 0.54 * width));
+    this.height = Math.round(Math.min(520, Math.max(380, 0.54 * width)));
     const view = { x, y, colour, groups, all: this.part("all").checked };
     this.places = drawFront(this.part("plot"), data, this.shown, view, this.width, this.height);
     this.drawLegend(groups);
@@ -178,7 +178,7 @@ export class FrontView {
     const [x, y] = [(event.clientX - box.left) * this.width / box.width, (event.clientY - box.top) * this.height / box.height];
     let found = null, least = 20;
     for (const place of this.places) {
-      const distance = Math.hypot(place.x - x, place.y - y) - (place.plan.state === "front" ? 3 : 0);
+      const distance = Math.hypot(place.x - x, place.y - y) - (place.plan.id === this.data.starred ? 6 : place.plan.state === "front" ? 3 : 0);
       if (distance < least) [found, least] = [place, distance];
     }
     return found;

@@ -123,7 +123,7 @@ function spoken({ data, xi, yi }, plan) {
   return `${plan.id === data.starred ? "recommended, " : ""}${title(plan)}, ${stateWords(plan)}, ${figures}`;
 }
 
-function drawLabels({ svg, data, places, width }) {
+function drawLabels({ svg, data, places, width, base }) {
   const boxes = [], written = [];
   const several = data.parameters.indexOf("gpu");
   for (const place of places.filter((p) => p.plan.state === "front").reverse()) {
@@ -132,7 +132,7 @@ function drawLabels({ svg, data, places, width }) {
     const length = 7 * text.length;
     for (const [dx, dy] of [[16, -10], [16, 4], [16, 20], [-length / 2, -18], [-length / 2, 28], [-16 - length, -10], [-16 - length, 20]]) {
       const box = [place.x + dx, place.y + dy - 11, place.x + dx + length, place.y + dy + 2];
-      const free = box[0] > LEFT && box[2] < width - 4 && box[1] > 4
+      const free = box[0] > LEFT && box[2] < width - 4 && box[1] > 4 && box[3] < base - 2
         && !boxes.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3])
         && !places.some((p) => p.plan.state !== "broken" && p !== place && p.x > box[0] - 6 && p.x < box[2] + 6 && p.y > box[1] - 6 && p.y < box[3] + 6);
       if (!free) continue;

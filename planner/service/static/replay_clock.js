@@ -2,7 +2,7 @@
 
 export const SPEEDS = [10, 20, 50, 100, 200, 500, 1000];
 const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 36e5, 72e5, 216e5, 864e5];
-const LEAST_MS = 20, AHEAD = 0.8, TICK_WIDTH = 84;
+const LEAST_MS = 20, AHEAD = 0.8, TICK_WIDTH = 70;
 
 // A moment of the run in words, to `digits` of a second: "12.3 s", from ten minutes on "1:23:45".
 export function clockText(ms, digits = 1) {

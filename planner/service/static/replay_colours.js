@@ -6,7 +6,7 @@ export const SOURCES = {
   elsewhere: { colour: "--c1", words: "elsewhere: another replica had it, this one did not" },
   lost: { colour: "--c3", words: "lost: this replica had it, and has it no more (or not yet)" },
 };
-const OTHERS = ["--c0", "--c4", "--c6", "--c5"];
+const OTHERS = ["--c5", "--c4", "--c6", "--c7"];
 
 // What a legend says of a source, also of one that this page does not know.
 export const sourceWords = (name) => SOURCES[name]?.words ?? name.replaceAll("-", " ").replaceAll("_", " ");
@@ -29,7 +29,7 @@ export function palette(sources) {
     return { queue: mixed(colour, paper, 0.28), prefill: mixed(colour, ink, 0.72), decode: mixed(colour, paper, 0.72), line: mixed(colour, paper, 0.6) };
   });
   const plain = Object.fromEntries(["paper", "ink", "soft", "line", "accent", "panel", "faint"].map((name) => [name, value(`--${name}`)]));
-  return { ...plain, waiting: mixed(rgb(value("--c1")), paper, 0.85), cover: mixed(paper, paper, 1).replace(")", " / .78)"), phases };
+  return { ...plain, waiting: mixed(rgb(value("--c0")), paper, 0.85), cover: mixed(paper, paper, 1).replace(")", " / .78)"), phases };
 }
 
 // A pattern of slanted lines in a colour, for what waits.

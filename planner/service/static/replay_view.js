@@ -36,7 +36,7 @@ class ReplayView {
         element("a", { href: `#/runs/${job}/plans/${plan}` }, `plan ${plan}`)),
       element("h1", {}, `Replay of plan ${plan}`), this.bar(), this.answer, this.box, this.legend, this.live,
     ];
-    this.onResize = () => { this.panes.forEach((pane) => pane.lanes.resize()); this.redraw(); };
+    this.onResize = () => { this.panes.forEach((pane) => pane.lanes.resize()); if (this.panes.length) this.writeLegend(); this.redraw(); };
     this.theme = matchMedia("(prefers-color-scheme: dark)");
     window.addEventListener("resize", this.onResize);
     this.theme.addEventListener("change", this.onResize);
@@ -102,9 +102,13 @@ class ReplayView {
     this.redraw();
   }
   tall(factor) {
-    const before = this.stage.laneScale;
-    this.stage.laneScale = Math.min(MAX_TALL, Math.max(1, before * factor));
-    this.stage.scrollY *= this.stage.laneScale / before;
+    const { stage } = this, lanes = this.panes[0]?.lanes;
+    if (!lanes) return;
+    // The foot of the lane in the middle, where its bars are, stays in view.
+    const feet = Math.floor((stage.scrollY + lanes.body / 2) / lanes.laneHeight) + 1;
+    const foot = Math.min(lanes.body, feet * lanes.laneHeight - stage.scrollY);
+    stage.laneScale = Math.min(MAX_TALL, Math.max(1, stage.laneScale * factor));
+    stage.scrollY = feet * lanes.laneHeight - foot;
     this.scroll(0);
   }
 
@@ -296,16 +300,16 @@ class ReplayView {
   }
 
   writeLegend() {
-    const swatch = (kind, words) => element("span", {}, element("i", { class: `swatch ${kind}`, "aria-hidden": "true" }), ` ${words}`);
-    const { colours } = this.panes[0].lanes;
-    const sources = this.runs[0].sources.map((name, s) => {
-      const entry = swatch("solid", sourceWords(name));
-      entry.firstChild.style.background = colours.phases[s].decode;
-      return entry;
-    });
+    const swatch = (kind, words, colour = "") => {
+      const icon = element("i", { class: `swatch ${kind}`, "aria-hidden": "true" });
+      icon.style.background = colour;
+      return element("span", {}, icon, ` ${words}`);
+    };
+    const { phases } = this.panes[0].lanes.colours, shown = phases[Math.max(0, this.runs[0].sources.indexOf("cache"))];
+    const sources = this.runs[0].sources.map((name, s) => swatch("", sourceWords(name), phases[s].decode));
     const marks = this.stage.marked ? [element("span", {}, "× shed"), element("span", {}, "▽ expired"), element("span", {}, "□ rejected")] : [];
     this.legend.replaceChildren(element("b", {}, "Where the prompt's beginning came from:"), ...sources,
-      element("b", {}, "A bar:"), swatch("hatch", "waits"), swatch("dark", "prefill"), swatch("light", "decode"),
+      element("b", {}, "A bar:"), swatch("hatch", "waits"), swatch("", "prefill", shown.prefill), swatch("", "decode", shown.decode),
       swatch("strip", `waiting at the replica (full height: ${number(this.stage.peakWaiting)})`), ...marks,
       element("small", { id: "replay-help" }, `Click to move the playhead, drag to pan, Ctrl and wheel to zoom. ${HELP}`));
   }

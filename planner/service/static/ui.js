@@ -47,7 +47,7 @@ export function progressParts(job) {
   if (!progress) return { share: null, words: job.state === "running" ? "starting" : "" };
   const { done, ruled_out: out, expected, feasible, front, rate_per_s: rate, left_s: left } = progress;
   const parts = [`${number(done)} simulated`, `${number(out)} ruled out`, `${number(feasible)} feasible`, `${number(front)} on the front`];
-  if (job.state === "running" && rate) parts.push(`${number(rate)}/s`);
+  if (job.state === "running" && rate) parts.push(`${Number(rate.toPrecision(2))}/s`);
   if (job.state === "running" && left) parts.push(`about ${seconds(left)} left`);
   else if (job.state === "running" && expected && done >= expected) parts.push("now judging how sure the front is");
   const share = job.state === "done" ? 1 : expected ? Math.min(1, done / expected) : null;
