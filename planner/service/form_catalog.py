@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any, get_args
 
 from planner.export import TARGETS
-from planner.goals import OPERATORS, known_metrics
+from planner.goals import OPERATORS, metric_senses
 from planner.parameters import DEFAULTS, GATEWAYS, PARAMETERS, POLICIES
 from planner.report import names
 from planner.report.catalog import GIB, model_kind
@@ -15,7 +15,6 @@ from planner.space import SearchSettings
 from sim.catalog import gpu_names, load_gpu, load_model, model_names
 from sim.catalog.model import KV_DTYPE_BYTES
 from sim.cluster import policy_class, policy_defaults, policy_names
-from sim.metrics import METRICS
 from sim.workload import PRESETS, SLO_CLASS_PRIORITY, WORKLOAD_KINDS, Arrival
 
 EXAMPLES = "search_spaces"
@@ -33,7 +32,7 @@ def catalog() -> dict[str, Any]:
         "arrival_processes": list(get_args(process)),
         "slo_classes": list(SLO_CLASS_PRIORITY),
         "metrics": [
-            {"name": name, "sense": METRICS[name], "label": names.axis_label(name)} for name in known_metrics()
+            {"name": name, "sense": sense, "label": names.axis_label(name)} for name, sense in metric_senses().items()
         ],
         "parameters": [_parameter(name) for name in PARAMETERS],
         "methods": list(get_args(SearchSettings.model_fields["method"].annotation)),
