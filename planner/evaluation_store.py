@@ -1,6 +1,6 @@
-"""Every evaluation ever made on this machine, in one SQLite file: what was simulated once is not simulated again.
+"""Every evaluation ever made, kept: what was simulated once is not simulated again.
 
-A key names all that an outcome depends on: plan, requests, seed, coefficients, and the simulator's own code. The store
+A key names all that an outcome depends on: plan, requests, seed, coefficients, and the simulator's own code. A store
 can make a search faster, never wrong: what it cannot read, or not write, costs a warning and a simulation.
 """
 
@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,26 @@ from planner.evaluate import Outcome, Stopped
 from planner.policy_path import own_policies
 from sim.errors import InputError
 
-VARIABLE = "PLANNER_STORE"  # a file, or `none`
-BUSY_S = 10.0  # to wait for another search that writes
+VARIABLE = "PLANNER_STORE"  # a file, the URL of a database, or `none`
+SERVERS = ("postgresql://", "postgres://")
 MANY = 500  # keys that are looked up at a time
-LARGEST = 1_000_000  # evaluations of other versions of the code are forgotten beyond this many
 CHECK_BYTES = 16
 
 Warn = Callable[[str], None]
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS evaluations (
-    key TEXT PRIMARY KEY, code TEXT NOT NULL, outcome BLOB NOT NULL, digest BLOB NOT NULL
-) WITHOUT ROWID
-"""
+Row = tuple[str, bytes, bytes]  # key, outcome, digest
 
 
-def default_location() -> Path | None:
-    """The file that $PLANNER_STORE names, or one in the user's cache directory; None if it says `none`."""
+def default_location() -> Path | str | None:
+    """The file, or the URL of a database, that $PLANNER_STORE names, or a file in the user's cache directory; None if
+    it says `none`. Raises InputError for another kind of URL."""
     given = os.environ.get(VARIABLE)
+    if given and given.startswith(SERVERS):
+        return given
+    if given and "://" in given:
+        scheme = given.partition("://")[0]  # the rest may hold a password
+        raise InputError(
+            f"${VARIABLE}", f"must be a file, postgresql://USER@HOST/DATABASE or `none`, got {scheme}://..."
+        )
     if given:
         return None if given == "none" else Path(given).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
@@ -69,42 +71,30 @@ def key_of(context: str, parameters: Mapping[str, Any]) -> str | None:
     return hashlib.sha256(f"{context}\0{text}".encode()).hexdigest()
 
 
-class EvaluationStore:
-    """Outcomes by key, in the SQLite file `path`. Several searches may use one file at a time.
+class EvaluationStore(ABC):
+    """Outcomes by key. Several searches may use one store at a time.
 
     Each outcome is written in a transaction of its own, with a digest; rows whose digest does not match are passed
-    over. A file that is no database is put aside. After a failed write (a full disk) nothing more is written.
+    over. After a failed write nothing more is written.
     """
 
-    def __init__(self, path: Path, warn: Warn) -> None:
-        self.path = path
+    def __init__(self, name: str, warn: Warn) -> None:
+        self.name = name  # as it stands in warnings
         self._warn = warn
         self._code = code_digest()
         self._writes = True
-        self._connection: sqlite3.Connection | None = None
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = self._open()
-        except sqlite3.OperationalError as error:
-            self._give_up(error)
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
-        except OSError as error:
-            self._give_up(error)
 
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            connection.execute(_SCHEMA)
-            (count,) = connection.execute("SELECT COUNT(*) FROM evaluations").fetchone()
-            if count > LARGEST:
-                connection.execute("DELETE FROM evaluations WHERE code <> ?", (self._code,))
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    @abstractmethod
+    def _rows(self, keys: list[str]) -> list[Row]:
+        """What there is under these keys, of this version of the code; nothing where the store cannot be read."""
+
+    @abstractmethod
+    def _insert(self, key: str, blob: bytes, digest: bytes) -> str | None:
+        """Write a row; returns what went wrong, if anything."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the store."""
 
     def get(self, keys: Iterable[str]) -> dict[str, Outcome]:
         """The outcomes that are known, by key."""
@@ -119,64 +109,41 @@ class EvaluationStore:
                 else:
                     found[key] = outcome
         if damaged:
-            self._warn(f"{self.path}: {damaged} damaged evaluations are passed over and simulated again")
+            self._warn(f"{self.name}: {damaged} damaged evaluations are passed over and simulated again")
         return found
-
-    def _rows(self, keys: list[str]) -> list[tuple[str, bytes, bytes]]:
-        if self._connection is None:
-            return []
-        marks = ",".join("?" * len(keys))
-        query = f"SELECT key, outcome, digest FROM evaluations WHERE code = ? AND key IN ({marks})"
-        try:
-            return self._connection.execute(query, (self._code, *keys)).fetchall()
-        except sqlite3.OperationalError as error:
-            self._give_up(error)
-        except (sqlite3.DatabaseError, ValueError) as error:
-            self._put_aside(error)
-        return []
 
     def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome; one that failed is not kept, so that it is tried again."""
-        if self._connection is None or not self._writes or outcome.failed is not None:
+        if not self._writes or outcome.failed is not None:
             return
         blob = _encode(outcome)
-        row = (key, self._code, blob, _digest(key, blob))
-        try:
-            self._connection.execute("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?)", row)
-        except sqlite3.DatabaseError as error:
+        problem = self._insert(key, blob, _digest(key, blob))
+        if problem is not None:
             self._writes = False
-            self._warn(f"{self.path}: nothing more is kept for later searches ({error})")
+            self._warn(f"{self.name}: nothing more is kept for later searches ({problem})")
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: object) -> None:
+        """From now on the store is empty and takes nothing."""
         self.close()
-        self._warn(f"{self.path}: cannot be used, every candidate is simulated ({error})")
-
-    def _put_aside(self, error: Exception) -> None:
-        """The file is damaged: keep it under another name and begin a new one."""
-        self.close()
-        aside = self.path.with_name(self.path.name + ".damaged")
-        try:
-            self.path.replace(aside)
-            for suffix in ("-wal", "-shm"):
-                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            self._connection = self._open()
-            self._warn(f"{self.path}: was damaged ({error}); it is now {aside.name}, and a new one is begun")
-        except (OSError, sqlite3.DatabaseError) as another:
-            self._give_up(another)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._writes = False
+        self._warn(f"{self.name}: cannot be used, every candidate is simulated ({' '.join(str(error).split())})")
 
 
 def open_store(warn: Warn) -> EvaluationStore | None:
-    """The store of this user, unless there is to be none."""
+    """The store of this user, unless there is to be none. Raises InputError where $PLANNER_STORE names nothing that
+    can be one."""
     location = default_location()
-    if location is not None and location.is_dir():
+    if location is None:
+        return None
+    if isinstance(location, str):
+        from planner.postgres_store import PostgresStore
+
+        return PostgresStore(location, warn)
+    if location.is_dir():
         raise InputError(f"${VARIABLE}", f"{location} is a directory; give a file, or `none`")
-    return None if location is None else EvaluationStore(location, warn)
+    from planner.sqlite_store import SQLiteStore
+
+    return SQLiteStore(location, warn)
 
 
 def _encode(outcome: Outcome) -> bytes:

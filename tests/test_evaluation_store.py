@@ -18,7 +18,8 @@ import yaml
 
 from planner import evaluation_store
 from planner.evaluate import Outcome
-from planner.evaluation_store import EvaluationStore, default_location, key_of
+from planner.evaluation_store import default_location, key_of
+from planner.sqlite_store import SQLiteStore
 
 OUTCOME = Outcome({"ttft_mean_ms": 0.1 + 0.2, "tpot_mean_ms": math.nan}, saturation="stable")
 SPACE: dict[str, Any] = {
@@ -43,13 +44,13 @@ def warnings() -> list[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, warnings: list[str]) -> Iterator[EvaluationStore]:
-    opened = EvaluationStore(tmp_path / "evaluations.sqlite", warnings.append)
+def store(tmp_path: Path, warnings: list[str]) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(tmp_path / "evaluations.sqlite", warnings.append)
     yield opened
     opened.close()
 
 
-def test_an_outcome_comes_back_to_the_last_bit(store: EvaluationStore) -> None:
+def test_an_outcome_comes_back_to_the_last_bit(store: SQLiteStore) -> None:
     store.put("a", OUTCOME)
     store.put("b", Outcome({"gpus": 2.0}, refused="does not fit"))
     found = store.get(["a", "b", "c"])
@@ -58,15 +59,15 @@ def test_an_outcome_comes_back_to_the_last_bit(store: EvaluationStore) -> None:
     assert found["b"].refused == "does not fit"
 
 
-def test_a_failure_is_tried_again(store: EvaluationStore) -> None:
+def test_a_failure_is_tried_again(store: SQLiteStore) -> None:
     store.put("a", Outcome({}, failed="its worker died"))
     assert store.get(["a"]) == {}
 
 
-def test_outcomes_of_other_code_are_not_taken_over(store: EvaluationStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_of_other_code_are_not_taken_over(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.put("a", OUTCOME)
     monkeypatch.setattr(evaluation_store, "code_digest", lambda: "another")
-    other = EvaluationStore(store.path, lambda text: None)
+    other = SQLiteStore(store.path, lambda text: None)
     assert other.get(["a"]) == {}
     other.close()
 
@@ -93,7 +94,7 @@ def test_keys_differ_with_parameters_and_context() -> None:
     assert len({key_of("a", {"tp": 1}), key_of("a", {"tp": 2}), key_of("b", {"tp": 1})}) == 3
 
 
-def test_a_damaged_row_is_passed_over_with_a_warning(store: EvaluationStore, warnings: list[str]) -> None:
+def test_a_damaged_row_is_passed_over_with_a_warning(store: SQLiteStore, warnings: list[str]) -> None:
     store.put("a", OUTCOME)
     store.put("b", OUTCOME)
     with sqlite3.connect(store.path) as connection:
@@ -105,7 +106,7 @@ def test_a_damaged_row_is_passed_over_with_a_warning(store: EvaluationStore, war
 @pytest.mark.parametrize("offset", range(0, 40_000, 1531))
 def test_no_flipped_bit_gives_a_wrong_outcome_or_stops_a_search(tmp_path: Path, offset: int) -> None:
     path = tmp_path / "evaluations.sqlite"
-    first = EvaluationStore(path, lambda text: None)
+    first = SQLiteStore(path, lambda text: None)
     outcomes = {str(n): Outcome({"n": float(n), "x": 1 / (n + 1)}, saturation="stable") for n in range(300)}
     for key, outcome in outcomes.items():
         first.put(key, outcome)
@@ -113,7 +114,7 @@ def test_no_flipped_bit_gives_a_wrong_outcome_or_stops_a_search(tmp_path: Path, 
     content = bytearray(path.read_bytes())
     content[offset % len(content)] ^= 0x10
     path.write_bytes(content)
-    second = EvaluationStore(path, lambda text: None)
+    second = SQLiteStore(path, lambda text: None)
     found = second.get(outcomes)
     assert all(outcomes[key] == outcome for key, outcome in found.items())
     second.put("new", OUTCOME)
@@ -123,13 +124,13 @@ def test_no_flipped_bit_gives_a_wrong_outcome_or_stops_a_search(tmp_path: Path, 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.99])
 def test_a_truncated_file_gives_no_wrong_outcome(tmp_path: Path, share: float) -> None:
     path = tmp_path / "evaluations.sqlite"
-    first = EvaluationStore(path, lambda text: None)
+    first = SQLiteStore(path, lambda text: None)
     for n in range(300):
         first.put(str(n), Outcome({"n": float(n)}))
     first.close()
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    second = EvaluationStore(path, lambda text: None)
+    second = SQLiteStore(path, lambda text: None)
     assert all(outcome.metrics["n"] == float(key) for key, outcome in second.get(map(str, range(300))).items())
     second.close()
 
@@ -137,7 +138,7 @@ def test_a_truncated_file_gives_no_wrong_outcome(tmp_path: Path, share: float) -
 def test_a_file_that_is_no_database_is_put_aside(tmp_path: Path, warnings: list[str]) -> None:
     path = tmp_path / "evaluations.sqlite"
     path.write_bytes(b"not a database, but somebody's notes " * 100)
-    store = EvaluationStore(path, warnings.append)
+    store = SQLiteStore(path, warnings.append)
     store.put("a", OUTCOME)
     assert set(store.get(["a"])) == {"a"}
     store.close()
@@ -145,7 +146,7 @@ def test_a_file_that_is_no_database_is_put_aside(tmp_path: Path, warnings: list[
     assert len(warnings) == 1
 
 
-def test_a_full_disk_costs_a_warning(store: EvaluationStore, warnings: list[str]) -> None:
+def test_a_full_disk_costs_a_warning(store: SQLiteStore, warnings: list[str]) -> None:
     store.put("a", OUTCOME)
     assert store._connection is not None
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -159,7 +160,7 @@ def test_a_full_disk_costs_a_warning(store: EvaluationStore, warnings: list[str]
 
 def test_a_place_that_cannot_be_written_costs_a_warning(tmp_path: Path, warnings: list[str]) -> None:
     (tmp_path / "file").write_text("")
-    store = EvaluationStore(tmp_path / "file" / "evaluations.sqlite", warnings.append)
+    store = SQLiteStore(tmp_path / "file" / "evaluations.sqlite", warnings.append)
     store.put("a", OUTCOME)
     assert store.get(["a"]) == {}
     assert len(warnings) == 1
@@ -169,7 +170,7 @@ def test_two_searches_may_write_one_store_at_a_time(tmp_path: Path, warnings: li
     path = tmp_path / "evaluations.sqlite"
 
     def write(name: str) -> None:
-        store = EvaluationStore(path, warnings.append)
+        store = SQLiteStore(path, warnings.append)
         for n in range(200):
             store.put(f"{name}{n}", Outcome({"n": float(n)}))
         store.close()
@@ -179,7 +180,7 @@ def test_two_searches_may_write_one_store_at_a_time(tmp_path: Path, warnings: li
         thread.start()
     for thread in threads:
         thread.join()
-    store = EvaluationStore(path, warnings.append)
+    store = SQLiteStore(path, warnings.append)
     assert len(store.get(f"{name}{n}" for name in "xyz" for n in range(200))) == 600
     store.close()
     assert warnings == []
