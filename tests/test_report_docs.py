@@ -22,6 +22,7 @@ DOCS = ROOT / "docs"
 FILES = {
     "# my_space.yaml": "my_space.yaml",
     "# trace_space.yaml": "trace_space.yaml",
+    "# chat_space.yaml": "chat_space.yaml",
     "# router_space.yaml": "router_space.yaml",
     "# my_router.py": "my_router.py",
     "# gateway_space.yaml": "gateway_space.yaml",
