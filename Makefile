@@ -29,9 +29,10 @@ lint: setup  ## lint and type check
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup  ## the longer benchmarks: the engine, its scaling, screening, the optimisers
+bench: setup  ## the longer benchmarks: the engine, its scaling, the router, screening, the optimisers
 	@$(BIN)/python benchmarks/engine.py
 	@$(BIN)/python benchmarks/engine.py --scale
+	@$(BIN)/python benchmarks/routing.py
 	@$(BIN)/python benchmarks/screening.py
 	@$(BIN)/python benchmarks/optimisers.py
 

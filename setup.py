@@ -18,6 +18,7 @@ COMPILED = [
     "sim/cluster/arrivals.py",
     "sim/cluster/cluster.py",
     "sim/cluster/pool.py",
+    "sim/cluster/routing/arithmetic.py",
     "sim/latency/_base.py",
     "sim/latency/kernels.py",
     "sim/latency/step_time.py",
@@ -38,6 +39,8 @@ def extensions() -> list:
         return []
     for module in modules:
         module.optional = True
+        if sys.platform != "win32":  # where a processor can multiply and add in one rounding, it must not
+            module.extra_compile_args = [*module.extra_compile_args, "-ffp-contract=off"]
     return modules
 
 

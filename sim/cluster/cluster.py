@@ -83,6 +83,7 @@ class Cluster:
             self._views = ReplicaViews([*self._decode.views, *self._prefill_pool.views])
             for replica in prefill.replicas:
                 replica.finished = self._prefilled
+        self._asked = RequestView(table, 0)  # what policies see of the request that they are asked about
         self._scraped_ps = -1
         self._admits_all = type(admission) is AlwaysAdmit  # a subclass may shed
         self._flow: FlowControlPolicy | None = None
@@ -269,7 +270,8 @@ class Cluster:
         if self._admits_all:
             return True
         self._set_now(now)
-        if self._admission.admit(RequestView(self._table, index), self._views, now / 1e12):
+        self._asked.index = index
+        if self._admission.admit(self._asked, self._views, now / 1e12):
             return True
         outcome[index] = SHED
         return False
@@ -279,7 +281,8 @@ class Cluster:
         chosen, replicas = 0, len(self._decode.replicas)
         if replicas > 1:
             self._set_now(now)
-            chosen = self._routing.route(RequestView(self._table, index), self._decode.views, now / 1e12)
+            self._asked.index = index
+            chosen = self._routing.route(self._asked, self._decode.views, now / 1e12)
             if not 0 <= chosen < replicas:
                 raise InputError("deployment.routing", f"chose replica {chosen} of {replicas}")
         self._table.replica[index] = chosen
@@ -309,7 +312,8 @@ class Cluster:
         assert prefill is not None
         assert pool is not None
         self._set_now(now)
-        request = RequestView(self._table, index)
+        request = self._asked
+        request.index = index
         if not prefill.decider.disaggregate(request, self._decode.views, decode, now / 1e12):
             return -1
         chosen, replicas = 0, len(prefill.replicas)

@@ -92,6 +92,13 @@ class ReplicaViews(list[ReplicaView]):
         self.now_ps = 0
         self.scraped_ps = 0
         self.scrapes = 0  # policies may keep what follows from the scraped values until it changes
+        self.look_up_all: Callable[[int], list[int]] | None = None  # the replicas' `look_up` in one call
+
+    def cached_tokens(self, request: RequestView) -> list[int]:
+        """Of each replica, the leading prompt tokens that its prefix cache holds now."""
+        if self.look_up_all is not None:
+            return self.look_up_all(request.index)
+        return [replica.look_up(request.index) for replica in self]
 
 
 @dataclass(slots=True)

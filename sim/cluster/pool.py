@@ -29,6 +29,7 @@ class Pool:
                 for number, replica in enumerate(replicas)
             ]
         )
+        self.views.look_up_all = self._cached_everywhere
         self._block_size = block_size
         self._routed_tokens = [0] * len(replicas)
         self._completed = [0] * len(replicas)
@@ -111,3 +112,17 @@ class Pool:
         if replica.next_ps != next_ps:
             self._note(number)  # the look has cut a run of steps
         return cached
+
+    def _cached_everywhere(self, index: int) -> list[int]:
+        """`_cached_tokens` of every replica, for a request that none of them has seen."""
+        now, size, replicas = self.views.now_ps, self._block_size, self.replicas
+        path, limit = replicas[0].content_path(index), replicas[0].cacheable_blocks(index)
+        if not path:
+            return [0] * len(replicas)
+        tokens: list[int] = []
+        for number, replica in enumerate(replicas):
+            next_ps = replica.next_ps
+            tokens.append(replica.cached_of(path, limit, now) * size)
+            if replica.next_ps != next_ps:
+                self._note(number)
+        return tokens

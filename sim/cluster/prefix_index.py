@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sim.cluster.plugins import make_plugin, must_be_positive, spec_of
-from sim.cluster.policies import ReplicaView, RequestView
+from sim.cluster.policies import ReplicaViews, RequestView
 from sim.engine.blocks import ContentPaths, Path
 from sim.errors import InputError
 from sim.workload import Pieces
@@ -18,7 +17,7 @@ MIN_BLOCK_TOKENS = 64
 class PrefixIndex:
     """Tells how much of a prompt each replica is believed to have cached."""
 
-    def matches(self, request: RequestView, replicas: Sequence[ReplicaView]) -> tuple[list[int], int]:
+    def matches(self, request: RequestView, replicas: ReplicaViews) -> tuple[list[int], int]:
         """(tokens matched at each replica, tokens of the prompt that could match)."""
         raise NotImplementedError
 
@@ -46,7 +45,7 @@ class ApproximateIndex(PrefixIndex):
         must_be_positive(self, "block_size_tokens", "lru_capacity_per_server")
         self.block_size_tokens = max(MIN_BLOCK_TOKENS, int(self.block_size_tokens))
 
-    def matches(self, request: RequestView, replicas: Sequence[ReplicaView]) -> tuple[list[int], int]:
+    def matches(self, request: RequestView, replicas: ReplicaViews) -> tuple[list[int], int]:
         if self._believed is None:
             capacity = [r.num_blocks if self.auto_tune else int(self.lru_capacity_per_server) for r in replicas]
             self._believed = BelievedCaches(capacity, self.block_size_tokens, int(self.max_prefix_tokens_to_match))
@@ -65,9 +64,9 @@ class ApproximateIndex(PrefixIndex):
 class PreciseIndex(PrefixIndex):
     """llm-d's precise index, fed by the engines' KV events: what their prefix caches really hold, at once."""
 
-    def matches(self, request: RequestView, replicas: Sequence[ReplicaView]) -> tuple[list[int], int]:
-        size = replicas[0].block_size
-        return [replica.look_up(request.index) for replica in replicas], request.prompt_tokens // size * size
+    def matches(self, request: RequestView, replicas: ReplicaViews) -> tuple[list[int], int]:
+        total = request.prompt_tokens // replicas[0].block_size * replicas[0].block_size
+        return replicas.cached_tokens(request), total
 
 
 PREFIX_INDEXES: dict[str, type[PrefixIndex]] = {"approximate": ApproximateIndex, "precise": PreciseIndex}

@@ -78,8 +78,24 @@ class BlockPool:
                 assert parent is not None
                 del parent.children[node.key]
 
+    def spares(self, count: int) -> bool:
+        """Whether the first `count` blocks of the free queue have nothing cached in them. Changes nothing."""
+        for node, number in self._queue:
+            if count <= 0:
+                return True
+            if node is None:
+                count -= number
+            elif node.stamp == number:
+                return False
+        return count <= 0
+
     def match(self, path: Path, limit: int) -> Match:
         """The longest cached prefix of `path`, of at most `limit` blocks. Changes nothing."""
+        node, taken, num_blocks, free_blocks, ready_ps = self.walk(path, limit)
+        return Match(node, taken, num_blocks, free_blocks, ready_ps)
+
+    def walk(self, path: Path, limit: int) -> tuple[Node, int, int, int, int]:
+        """What `match` finds, as (node, taken, num_blocks, free_blocks, ready_ps)."""
         node = self.root
         taken = 0
         depth = 0
@@ -91,7 +107,7 @@ class BlockPool:
             while depth < end:
                 child = node.children.get(key)
                 if child is None:
-                    return Match(node, taken, depth, free_blocks, ready_ps)
+                    return node, taken, depth, free_blocks, ready_ps
                 node = child
                 taken = child.num_blocks
                 if taken > end - depth:
@@ -102,8 +118,8 @@ class BlockPool:
                     ready_ps = child.ready_ps
                 depth += taken
                 if taken < child.num_blocks:
-                    return Match(node, taken, depth, free_blocks, ready_ps)
-        return Match(node, taken, depth, free_blocks, ready_ps)
+                    return node, taken, depth, free_blocks, ready_ps
+        return node, taken, depth, free_blocks, ready_ps
 
     def hold(self, match: Match) -> Node:
         """Hold what `match` found; returns the last node held."""

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from sim.engine.batch import Prefills, Sequence
-from sim.engine.blocks import ContentPaths
+from sim.engine.blocks import ContentPaths, Path
 from sim.engine.decoding import ORDER_BITS
 from sim.engine.link import Link
 from sim.engine.requests import RequestTable
@@ -97,17 +97,29 @@ class Replica(Scheduler):
         """Leading full blocks of a request's prompt that the prefix cache holds; the boundaries strictly before
         `at_ps` have been handled.
         """
-        if not self._caching:
-            return 0
         path = self._path(index)
-        if not path or path[0][0] not in self.pool.root.children:
-            return 0
-        limit = (self._table.prompt_tokens[index] - 1) // self._block_size
-        match = self.pool.match(path, limit)
-        if match.free_blocks and self._run_steps and self._blocks_of_run(self._steps_by(at_ps)) > 0:
-            self._commit_run(self._steps_by(at_ps))  # the run may have evicted them
-            match = self.pool.match(path, limit)
-        return match.num_blocks
+        return self.cached_of(path, self.cacheable_blocks(index), at_ps) if path else 0
+
+    def content_path(self, index: int) -> Path:
+        """Where the content of a request that was never queued lies in a prefix cache, the same in each replica."""
+        return self._path(index)
+
+    def cacheable_blocks(self, index: int) -> int:
+        """How many leading blocks of its prompt a request could find cached: all that leave a token to compute."""
+        return (self._table.prompt_tokens[index] - 1) // self._block_size
+
+    def cached_of(self, path: Path, limit: int, at_ps: int) -> int:
+        """Leading blocks of `path`, at most `limit`, that the prefix cache holds, as for `cached_blocks`."""
+        _, _, num_blocks, free_blocks, _ = self.pool.walk(path, limit)
+        if free_blocks and self._run_steps and self._run_may_evict(at_ps):
+            self._commit_run(self._steps_by(at_ps))
+            _, _, num_blocks, _, _ = self.pool.walk(path, limit)
+        return num_blocks
+
+    def _run_may_evict(self, at_ps: int) -> bool:
+        """Whether the steps of the run by `at_ps` take blocks in which something is cached."""
+        most = (self._run_steps // self._block_size + 1) * self._decoding.num
+        return not self.pool.spares(most) and not self.pool.spares(self._blocks_of_run(self._steps_by(at_ps)))
 
     @property
     def num_running(self) -> int:

@@ -22,7 +22,7 @@ class Candidates:
         request: RequestView,
         replicas: Sequence[ReplicaView],
         ids: Sequence[int],
-        prefix_tokens: Sequence[int],
+        prefix_tokens: list[int],
         prefix_total: int,
     ) -> None:
         self.request = request

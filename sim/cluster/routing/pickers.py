@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
-Picker = Callable[[Sequence[float], Random], int]
+from sim.cluster.routing.arithmetic import greatest
+
+Picker = Callable[[list[float], Random], int]
 """Takes the candidates' scores and a random stream; returns the position of the one that is picked."""
 
 
-def max_score(scores: Sequence[float], random: Random) -> int:
+def max_score(scores: list[float], random: Random) -> int:
     """The greatest score; ties are drawn uniformly."""
-    best = max(scores)
-    return random.choice([i for i, score in enumerate(scores) if score == best])
+    return random.choice(greatest(scores))
 
 
-def any_of(scores: Sequence[float], random: Random) -> int:
+def any_of(scores: list[float], random: Random) -> int:
     """Any, whatever its score."""
     return random.randrange(len(scores))
 
 
-def weighted_random(scores: Sequence[float], random: Random) -> int:
+def weighted_random(scores: list[float], random: Random) -> int:
     """Drawn in proportion to the scores: the greatest key U^(1 / score); any of them if all scores are 0."""
     keys = [random.random() ** (1.0 / score) if score > 0 else -random.random() for score in scores]
     return keys.index(max(keys))

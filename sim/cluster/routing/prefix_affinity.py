@@ -34,8 +34,10 @@ class PrefixCacheAffinityFilter(Filter):
         if candidates.prefix_total == 0:
             return everybody
         needed = self.affinity_threshold * candidates.prefix_total
+        if max(candidates.prefix_tokens) < needed:
+            return everybody
         sticky = [i for i in everybody if candidates.prefix_tokens[i] >= needed]
-        if not sticky or len(sticky) == len(everybody):
+        if len(sticky) == len(everybody):
             return everybody
         stuck = set(sticky)
         tokens = [replica.in_flight_tokens for replica in candidates.replicas]

@@ -10,6 +10,7 @@ from typing import Any
 from sim.cluster.plugins import check_value, make_plugin, spec_of
 from sim.cluster.policies import ReplicaViews, RequestView, RoutingPolicy
 from sim.cluster.prefix_index import PrefixIndex, make_index
+from sim.cluster.routing.arithmetic import add_scores
 from sim.cluster.routing.candidates import Candidates, Filter, Scorer
 from sim.cluster.routing.pickers import PICKERS, Picker, max_score
 from sim.cluster.routing.prefix_affinity import PrefixCacheAffinityFilter
@@ -95,9 +96,7 @@ def _add(sums: list[float], scorers: list[tuple[Scorer, float]], candidates: Can
     """`sums` with each scorer's clamped scores added by its weight."""
     for scorer, weight in scorers:
         scores = scorer.scores(candidates)
-        if min(scores) < 0.0 or max(scores) > 1.0:
-            scores = [min(1.0, max(0.0, score)) for score in scores]
-        sums = [total + weight * score for total, score in zip(sums, scores, strict=True)]
+        sums = add_scores(sums, weight, scores if type(scores) is list else list(scores))
     return sums
 
 

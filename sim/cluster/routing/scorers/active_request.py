@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.cluster.routing.arithmetic import busy_scores
 from sim.cluster.routing.candidates import Candidates, Scorer
 
 
@@ -19,5 +20,4 @@ class ActiveRequestScorer(Scorer):
         most, idle = max(counts), self.idle_threshold
         if most <= idle:
             return [1.0] * len(counts)
-        scale = self.max_busy_score / most
-        return [1.0 if count <= idle else (most - count) * scale for count in counts]
+        return busy_scores(counts, idle, most, self.max_busy_score / most)

@@ -18,6 +18,7 @@ class NoHitLruScorer(Scorer):
     lru_size: int = 1024
     reads_prefix: ClassVar[bool] = True
     _used: OrderedDict[int, None] = field(default_factory=OrderedDict, init=False)
+    _by_rank: list[float] = field(default_factory=list, init=False)
 
     def scores(self, candidates: Candidates) -> list[float]:
         ids = candidates.ids
@@ -25,10 +26,14 @@ class NoHitLruScorer(Scorer):
             return [0.5] * len(ids)
         if len(ids) == 1:
             return [1.0]
-        here = set(ids)
-        ranked = [i for i in ids if i not in self._used] + [i for i in self._used if i in here]
-        score = {replica: 1.0 - rank / (len(ids) - 1) for rank, replica in enumerate(ranked)}
-        return [score[replica] for replica in ids]
+        here, used = set(ids), self._used
+        ranked = [i for i in used if i in here]
+        if len(ranked) < len(ids):
+            ranked = [i for i in ids if i not in used] + ranked
+        if len(self._by_rank) != len(ids):
+            self._by_rank = [1.0 - rank / (len(ids) - 1) for rank in range(len(ids))]
+        score = dict(zip(ranked, self._by_rank, strict=True))
+        return list(map(score.__getitem__, ids))
 
     def routed(self, candidates: Candidates, chosen: int) -> None:
         if any(candidates.prefix_tokens):

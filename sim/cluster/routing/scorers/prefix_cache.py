@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sim.cluster.plugins import must_be_positive
+from sim.cluster.routing.arithmetic import shares
 from sim.cluster.routing.candidates import Candidates, Scorer
 from sim.errors import InputError
 
@@ -29,5 +30,5 @@ class PrefixCacheScorer(Scorer):
             return [0.0] * len(matches)
         a, scale = self.match_length_weight, self.match_length_scale_tokens
         if a == 0:
-            return [match / total for match in matches]
+            return shares(matches, total)
         return [a * min(1.0, match / scale) ** 2 + (1.0 - a) * match / total for match in matches]

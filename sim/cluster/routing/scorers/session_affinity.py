@@ -14,9 +14,12 @@ class SessionAffinityScorer(Scorer):
     _home: dict[int | str, int] = field(default_factory=dict, init=False)
 
     def scores(self, candidates: Candidates) -> list[float]:
-        session = candidates.request.session
+        ids, session = candidates.ids, candidates.request.session
+        scores = [0.0] * len(ids)
         home = -1 if session is None else self._home.get(session, -1)
-        return [1.0 if replica == home else 0.0 for replica in candidates.ids]
+        if home in ids:
+            scores[ids.index(home)] = 1.0
+        return scores
 
     def routed(self, candidates: Candidates, chosen: int) -> None:
         session = candidates.request.session

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sim.cluster.plugins import must_be_positive
+from sim.cluster.routing.arithmetic import token_scores
 from sim.cluster.routing.candidates import Candidates, Scorer
 
 
@@ -20,8 +21,6 @@ class TokenLoadScorer(Scorer):
         must_be_positive(self, "queue_threshold_tokens")
 
     def scores(self, candidates: Candidates) -> list[float]:
-        limit, prompt = self.queue_threshold_tokens, candidates.request.prompt_tokens
-        return [
-            1.0 - tokens / limit if (tokens := replica.in_flight_tokens + prompt - cached) < limit else 0.0
-            for replica, cached in zip(candidates.replicas, candidates.prefix_tokens, strict=True)
-        ]
+        in_flight = [replica.in_flight_tokens for replica in candidates.replicas]
+        prompt = candidates.request.prompt_tokens
+        return token_scores(in_flight, candidates.prefix_tokens, prompt, self.queue_threshold_tokens)
