@@ -19,7 +19,7 @@ export const metricIndex = (data, name) => data.metrics.findIndex((metric) => me
 export function settings(data, plan) {
   return data.parameters
     .map((name, i) => [name, plan.p[i]])
-    .filter(([name]) => name !== "tensor_parallel_size" && name !== "replicas")
+    .filter(([name]) => !/^(prefill_)?(tensor_parallel_size|replicas)$/.test(name))
     .map(([name, value]) => `${name} ${value}`).join(", ");
 }
 
