@@ -18,6 +18,7 @@ from sim.metrics import PS_PER_MS, PS_PER_S
 from sim.workload import Workload
 
 BYTES_PER_GB = 1e9
+TTFT_PARTS = ("to_prefill", "prefill_queue", "prefill", "to_decode", "kv_and_seat", "decode", "to_client")
 
 
 @dataclass(slots=True)
@@ -56,6 +57,30 @@ class PrefillPool:
         columns = (np.frombuffer(decode.prompt_tokens, dtype=np.int64), np.frombuffer(decode.cached_tokens, np.int32))
         looked_up, hit = (int(column[seated].sum()) for column in columns)
         return looked_up, hit
+
+    def ttft_parts_ms(self, decode: RequestTable, first_token_ps: int) -> dict[str, float] | None:
+        """The mean TTFT of the disaggregated requests that have a first token, in its parts; None where none has.
+
+        `first_token_ps` is how long a first token takes to the client. The parts: on the way to the prefill replica
+        (flow control's time included), in its queue, its prefill, on the way to the decode replica, there until its KV
+        has come and it has a seat, the steps until the first token, and that one's way to the client.
+        """
+        first = self.table
+        columns = (
+            decode.arrival_ps,
+            first.queue_ps,
+            first.scheduled_ps,
+            first.finish_ps,
+            decode.queue_ps,
+            decode.scheduled_ps,
+            decode.first_token_ps,
+        )
+        times = np.stack([np.frombuffer(column, dtype=np.int64) for column in columns])
+        times = times[:, self.disaggregated & (times[-1] >= 0)]
+        if not times.shape[1]:
+            return None
+        parts = (np.diff(times, axis=0).sum(axis=1) / times.shape[1] / PS_PER_MS).tolist()
+        return dict(zip(TTFT_PARTS, [*parts, first_token_ps / PS_PER_MS], strict=True))
 
     def summary(self, offered: npt.NDArray[np.bool_], duration_s: float) -> dict[str, Any]:
         """The flat metrics of the pool and of the links, over `duration_s`; `offered`: the requests that arrived."""

@@ -287,6 +287,7 @@ class Result:
             "preemptions": preemptions + sum(s.preemptions for s in stats),
             "prefix_hit_rate": hits / looked_up if looked_up else 0.0,
             "prefill_replicas": replicas,
+            "ttft_parts_ms": prefill.ttft_parts_ms(self.table, self.overhead.first_token_ps),
         }
 
     def _classes(self) -> dict[str, Any]:

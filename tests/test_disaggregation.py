@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.evaluate import make_evaluator
+from planner.parameters import resolve
+from planner.space import load_space
 from sim.cluster import policy_names
 from sim.deployment import Deployment, PolicySpec
 from sim.errors import DoesNotFit, InputError
@@ -20,6 +23,7 @@ from sim.simulate import Result, simulate
 from sim.workload import Workload, build_workload, parse_workload
 from tests.serving_cases import MS, deployment, policy, workload
 
+SPACE = Path(__file__).parent.parent / "search_spaces" / "llama31_70b_disaggregation.yaml"
 LONG = {"kind": "lengths", "input": {"dist": "exponential", "mean": 4000, "min": 10, "max": 16000}, "output": 150}
 COLUMNS = ("arrival_ps", "queue_ps", "scheduled_ps", "first_token_ps", "finish_ps", "cached_tokens", "outcome")
 
@@ -257,6 +261,28 @@ def test_a_sampled_run_is_the_same_and_says_where_the_time_of_both_pools_goes() 
     assert sum(sampled.time_parts().values()) == pytest.approx(1)
     assert [len(result.prefill.timelines()) for result in (plain, sampled)] == [0, 2]
     assert max(sampled.prefill.timelines()[0].running) > 0
+
+
+def test_the_parts_of_ttft_add_up_to_it() -> None:
+    decider = PolicySpec("prefix-based", {"non_cached_tokens": 2000})
+    result = simulate(pools(1, 2, disaggregation=decider), load(6, 150))
+    parts, elsewhere = result.summary()["ttft_parts_ms"], result.prefill.disaggregated
+    assert min(parts.values()) >= 0
+    assert sum(parts.values()) == pytest.approx(result.records.ttft_ms[elsewhere].mean())
+    assert parts["kv_and_seat"] >= result.summary()["kv_transfer_mean_ms"]
+
+
+def test_on_the_same_gpus_pools_trade_the_first_token_for_an_even_flow() -> None:
+    space = load_space(SPACE, ["workload.num_requests=250"])
+    evaluate = make_evaluator(space)
+    common = {"gpu": "H100-SXM-80GB", "gateway": "llm-d", "routing": "least-loaded", "max_num_batched_tokens": 8192}
+    together = evaluate(resolve(common | {"tensor_parallel_size": 4, "replicas": 2})).metrics
+    pool = {"prefill_replicas": 2, "prefill_tensor_parallel_size": 2}
+    apart = evaluate(resolve(common | {"tensor_parallel_size": 4, "replicas": 1} | pool)).metrics
+    assert together["gpus"] == apart["gpus"] == 8
+    assert apart["itl_p99_ms"] < 0.1 * together["itl_p99_ms"]
+    assert apart["ttft_p90_ms"] > 1.5 * together["ttft_p90_ms"]
+    assert apart["output_tokens_per_s"] > 0.95 * together["output_tokens_per_s"]
 
 
 def test_an_overloaded_decode_pool_shows_in_time_in_queue_and_saturation() -> None:

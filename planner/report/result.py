@@ -34,6 +34,8 @@ def print_result(console: Console, summary: Mapping[str, Any], plan: Any) -> Non
     replicas, prefill = summary.get("replicas") or [], summary.get("prefill_replicas") or []
     if prefill:
         line(console, _transfers(summary))
+        if summary["ttft_parts_ms"] is not None:
+            line(console, _ttft_parts(summary["ttft_parts_ms"]))
         replicas = [*({"name": f"prefill {i}"} | r for i, r in enumerate(prefill)), *replicas]
     if len(replicas) > 1:
         console.print(_replica_table(replicas, len(prefill)))
@@ -108,6 +110,13 @@ def _transfers(summary: Mapping[str, Any]) -> str:
         f"{names.number(summary['kv_transferred_gb'])} GB, mean {names.number(summary['kv_transfer_mean_ms'])} ms, "
         f"links busy {_share(summary['kv_link_utilization_mean'])} of the time"
     )
+
+
+def _ttft_parts(parts: Mapping[str, float]) -> str:
+    """The mean TTFT of what went through both pools, part by part."""
+    words = {"kv_and_seat": "KV transfer and seat"}
+    said = [f"{words.get(name, name.replace('_', ' '))} {names.number(value)}" for name, value in parts.items()]
+    return f"Their mean TTFT, {names.number(sum(parts.values()))} ms: {', '.join(said)}"
 
 
 def _share(value: Any) -> str:
