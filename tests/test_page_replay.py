@@ -30,6 +30,14 @@ CROWDED = (
 )
 
 
+# Prompts that a pool of their own computes, unless most of it is cached.
+POOLED = (
+    CROWDED.replace("crowded", "pooled")
+    .replace("[3]\n  max_num_seqs: 4", "2\n  prefill_replicas: 1\n  gateway: llm-d")
+    .replace("routing: round-robin", "disaggregation: {name: prefix-based, non_cached_tokens: 400}")
+)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as started:
@@ -258,3 +266,29 @@ def test_zooming_and_panning_show_another_part_of_the_same_run(page: Page) -> No
     assert picture(page) not in (zoomed, whole)
     page.get_by_role("button", name="Whole run").click()
     assert picture(page) == whole
+
+
+def test_a_prompt_that_a_prefill_pool_computed_is_in_a_lane_of_each_pool(browser: Browser, server: Server) -> None:
+    job = server.finished("pooled", POOLED)
+    plan = server.get(f"/jobs/{job}")["recommended"]
+    replay = server.get(f"/jobs/{job}/plans/{plan}/replay")
+    columns, remote = replay["requests"], replay["sources"].index("remote")
+    sent = [replica >= 0 for replica in columns["prefill_replica"]]
+    assert 0 < sum(sent) < len(sent)
+    assert [source == remote for source in columns["source"]] == sent
+    for index in itertools.compress(range(len(sent)), sent):
+        moments = [columns[f"prefill_{name}"][index] for name in ("queued", "scheduled", "finish")]
+        moments += [columns[name][index] for name in ("queued", "scheduled", "finish")]
+        assert moments == sorted(moments)
+        assert columns["prefill_source"][index] in range(len(replay["sources"]))
+    with visit(browser, server, f"#/runs/{job}/plans/{plan}/replay") as page:
+        expect(page.locator(".legend")).to_contain_text("computed by the prefill pool")
+        page.locator("canvas").focus()
+        for _ in range(sent.index(True) + 1):
+            page.keyboard.press(".")
+        tip = page.locator(".canvas-box .tip")
+        expect(tip).to_contain_text(f"d{columns['replica'][sent.index(True)]}")
+        expect(tip).to_contain_text("p0, ")
+        page.keyboard.press("End")
+        expect(counter(page, "completed")).to_have_text(str(replay["count"]))
+        expect(counter(page, "running")).to_have_text("0")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from planner.plan import Plan
 from planner.report import names
+from planner.service.timeline import replica_names
 from sim.engine.requests import RequestTable
 from sim.metrics import flatten
 from sim.simulate import Result
@@ -16,7 +17,7 @@ from sim.simulate import Result
 PS_PER_TICK = 10**8  # a tenth of a millisecond
 TICK_MS = 0.1
 OUTCOMES = ("completed", "shed", "expired", "rejected", "unfinished")
-SOURCES = NEW, CACHE, ELSEWHERE, LOST = ("new", "cache", "elsewhere", "lost")
+SOURCES = NEW, CACHE, ELSEWHERE, LOST, REMOTE = ("new", "cache", "elsewhere", "lost", "remote")
 SHOWN = (
     "ttft_mean_ms",
     "ttft_p90_ms",
@@ -62,11 +63,14 @@ def replay(plan: Plan, result: Result) -> dict[str, Any]:
         columns["tenant"] = records.tenant
     source, source_request = prefix_sources(table, result.deployment.block_size)
     columns |= {"source": source, "source_request": source_request, "group": groups(table)}
+    columns |= _of_prefill_pool(result, source)
     return {
         "routing": plan.deployment["routing"],
         "label": names.plan_label(plan.deployment),
         "gpu": plan.deployment["gpu"],
         "replicas": len(result.replicas),
+        "names": replica_names(result),
+        "prefill_replicas": 0 if result.prefill is None else len(result.prefill.replicas),
         "max_num_seqs": result.deployment.max_num_seqs,
         "kv_capacity_tokens": result.capacity.tokens,
         "prefix_caching": result.deployment.enable_prefix_caching,
@@ -80,6 +84,23 @@ def replay(plan: Plan, result: Result) -> dict[str, Any]:
         "metrics": {name: metrics.get(name) for name in SHOWN},
         "requests": {name: np.asarray(column).astype(np.int64).tolist() for name, column in columns.items()},
     }
+
+
+def _of_prefill_pool(result: Result, source: Ints) -> dict[str, Ints]:
+    """What a prefill pool did for each request, -1 where it did nothing; what it sent on has its source there in
+    `source`, which it had none of its own for."""
+    if result.prefill is None:
+        return {}
+    table, sent = result.prefill.table, result.prefill.disaggregated
+    after = {"queued": table.queue_ps, "scheduled": table.scheduled_ps, "finish": table.finish_ps}
+    times = {name: _engine_time(column, result) for name, column in after.items()}
+    found = {
+        f"prefill_{name}": np.where(np.isfinite(value) & sent, np.rint(value / TICK_MS), -1)
+        for name, value in times.items()
+    }
+    found["prefill_replica"] = np.frombuffer(table.replica, dtype=np.int32).astype(np.int64)
+    found["prefill_source"] = np.where(sent, prefix_sources(table, result.prefill.deployment.block_size)[0], -1)
+    return found | {"source": np.where(sent, SOURCES.index(REMOTE), source)}
 
 
 def _engine_time(column: Any, result: Result) -> npt.NDArray[np.float64]:

@@ -34,16 +34,25 @@ def distributions(result: Result) -> dict[str, dict[str, list[float | None]]]:
 def timeline(result: Result) -> dict[str, Any]:
     """Means over `SPANS` equal spans of a `sampled` run, of each replica: requests waiting and running, the share of KV
     blocks held, and the share of prompt tokens that came from the prefix cache (None where none was looked up)."""
-    replicas = result.timelines()
+    replicas = [*(result.prefill.timelines() if result.prefill is not None else ()), *result.timelines()]
     last = max((float(each.time_s[-1]) for each in replicas if len(each.time_s)), default=0.0)
     edges = np.linspace(0.0, last or 1.0, SPANS + 1)
     return {
         "edges_s": _rounded(edges),
         "kv_capacity_tokens": result.capacity.tokens,
         "max_num_seqs": result.deployment.max_num_seqs,
+        "names": replica_names(result)[:MOST_REPLICAS],
         "replicas": [_averaged(each, edges) for each in replicas[:MOST_REPLICAS]],
         "replicas_left_out": max(0, len(replicas) - MOST_REPLICAS),
     }
+
+
+def replica_names(result: Result) -> list[str]:
+    """How the page calls each replica: r0, r1, ...; of two pools p0, ... (prefill) and then d0, ... (decode)."""
+    if result.prefill is None:
+        return [f"r{index}" for index in range(len(result.replicas))]
+    pools = (("p", result.prefill.replicas), ("d", result.replicas))
+    return [f"{pool}{index}" for pool, replicas in pools for index in range(len(replicas))]
 
 
 def _averaged(replica: Timeline, edges: Floats) -> dict[str, list[float | None]]:

@@ -7,7 +7,7 @@ import { upper } from "./replay_run.js";
 const H = 230, LEFT = 62, RIGHT = 14, TOP = 12, BOTTOM = 40;
 const NARROW = 700, WIDTHS = [350, 560];  // pixels of a chart below and above a page's width, so that its words keep their size
 const DASHES = ["", "7 3", "2 3", "8 3 2 3"];
-const LOG_RATIO = 20;
+const LOG_RATIO = 20, MOST_NAMED = 10;
 
 // A chart of `lines`: [{name, x: [...], y: [... or null], steps: bool, thick: bool, colour: number or null for ink}].
 // options: {x: label, y: label, top: the highest y or undefined, log, words: (line, x, y) => text, share: y as percent}.
@@ -107,17 +107,20 @@ const OVER_TIME = [
   ["kv_usage", "KV cache in use", "of the replica's blocks", true], ["hit_rate", "Prefix-cache hit rate", "of the prompt tokens", true],
 ];
 
-// What the replicas do over time, from a simulation's timeline: a thin line a replica, a thick one for their mean.
+// What the replicas do over time, from a simulation's timeline: a thin line a replica, a thick one for the mean of each pool.
 export function timelineCharts(timeline) {
-  const { edges_s: edges, replicas } = timeline;
+  const { edges_s: edges, replicas, names } = timeline;
   return element("div", { class: "charts" }, ...OVER_TIME.map(([key, caption, unit, share]) => {
-    const lines = replicas.map((replica, i) => ({ name: `r${i}`, x: edges, y: replica[key], steps: true, colour: i, dash: dashOf(i) }));
-    const mean = { name: "mean", x: edges, y: meanOf(lines), steps: true, thick: true, colour: null };
-    const all = replicas.length > 1 ? [...lines, mean] : lines.map((line) => ({ ...line, thick: true }));
+    const lines = replicas.map((replica, i) => ({ name: names[i], x: edges, y: replica[key], steps: true, colour: i, dash: dashOf(i) }));
+    const pools = [...new Set(names.map((name) => name[0]))].map((pool) => lines.filter((line) => line.name[0] === pool));
+    const means = pools.filter((pool) => pool.length > 1).map((pool, i) => ({
+      name: pools.length > 1 ? `mean of ${pool[0].name[0]}` : "mean", x: edges, y: meanOf(pool), steps: true, thick: true, colour: null, dash: DASHES[i],
+    }));
+    const all = [...(lines.length > 1 ? lines : [{ ...lines[0], thick: true }]), ...means];
     const words = (v) => v === null ? "-" : share ? `${number(Number((100 * v).toPrecision(3)))}%` : number(v);
     return lineChart(caption, all, {
       x: "time (s)", y: share ? `share ${unit}` : unit, share, top: key === "hit_rate" ? 1.02 : undefined,
-      words: (at, value) => `at ${number(Number(at.toPrecision(3)))} s: ${(all.length > 9 ? [mean] : all).map((line) => `${line.name} ${words(value(line))}`).join(", ")}`,
+      words: (at, value) => `at ${number(Number(at.toPrecision(3)))} s: ${(all.length > MOST_NAMED ? means : all).map((line) => `${line.name} ${words(value(line))}`).join(", ")}`,
     });
   }));
 }

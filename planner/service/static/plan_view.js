@@ -69,7 +69,7 @@ function simulationParts({ cdf, timeline }) {
   const several = timeline.replicas.length > 1;
   const left = timeline.replicas_left_out ? ` ${timeline.replicas_left_out} more replicas are not drawn.` : "";
   return [element("h3", {}, "Latency of the requests"), cdfCharts([["plan", cdf]]), element("h3", {}, "Over time"),
-    element("p", { class: "hint" }, `${several ? "Thin: each replica. Thick: their mean. " : ""}Point at a chart for its values.${left}`), timelineCharts(timeline)];
+    element("p", { class: "hint" }, `${several ? `Thin: each replica. Thick: their mean${timeline.names[0][0] === "p" ? ", of the prefill pool (p) and dashed of the decode pool (d)" : ""}. ` : ""}Point at a chart for its values.${left}`), timelineCharts(timeline)];
 }
 
 function explainParts({ words, base, metrics, changes, time_parts: parts }, labels) {

@@ -4,9 +4,10 @@ export const SOURCES = {
   new: { colour: "--new", words: "new: shared with no earlier request" },
   cache: { colour: "--c2", words: "cache: this replica had it" },
   elsewhere: { colour: "--c1", words: "elsewhere: another replica had it, this one did not" },
+  remote: { colour: "--c6", words: "remote: computed by the prefill pool, and moved here" },
   lost: { colour: "--c3", words: "lost: this replica had it, and has it no more (or not yet)" },
 };
-const OTHERS = ["--c5", "--c4", "--c6", "--c7"];
+const OTHERS = ["--c5", "--c4", "--c7"];
 
 // What a legend says of a source, also of one that this page does not know.
 export const sourceWords = (name) => SOURCES[name]?.words ?? name.replaceAll("-", " ").replaceAll("_", " ");

@@ -38,8 +38,8 @@ export class Lanes {
 
   get top() { return this.stage.marked ? MARKS : 0; }
   get body() { return this.height - AXIS - this.top; }
-  get laneHeight() { return Math.max(LEAST_LANE, this.body / this.run.replicas) * this.stage.laneScale; }
-  get contentHeight() { return this.laneHeight * this.run.replicas; }
+  get laneHeight() { return Math.max(LEAST_LANE, this.body / this.run.lanes.length) * this.stage.laneScale; }
+  get contentHeight() { return this.laneHeight * this.run.lanes.length; }
   get plotWidth() { return this.width - this.gutter; }
   get pxPerMs() { return this.plotWidth / (this.stage.to - this.stage.from); }
   strip(lane) { return Math.max(5, Math.min(26, lane * 0.2)); }
@@ -54,7 +54,7 @@ export class Lanes {
     const t = this.time(x), slack = 1.5 / this.pxPerMs;
     if (y < this.top) return this.nearestMark(t, 5 / this.pxPerMs);
     const lane = this.laneHeight, at = y - this.top + this.stage.scrollY, replica = Math.floor(at / lane);
-    if (replica >= this.run.replicas || y > this.height - AXIS) return -1;
+    if (replica >= this.run.lanes.length || y > this.height - AXIS) return -1;
     const found = this.run.lanes[replica], row = (lane - 2 - (at - replica * lane)) / this.rowHeight(lane);
     const [from, to] = found.between(t - slack, t + slack);
     let best = -1, least = Math.max(0.5, 3 / this.rowHeight(lane));
@@ -74,9 +74,9 @@ export class Lanes {
 
   // Where a request's bar is on the canvas, null where it has none in view.
   place(i) {
-    const replica = this.run.columns.replica[i];
+    const replica = this.run.laneOf(i);
     if (replica < 0) return { x: this.x(this.run.arrival[i]), y: 2, width: 1, height: MARKS - 4 };
-    const found = this.run.lanes[replica], k = this.run.position[i];
+    const found = this.run.lanes[replica], k = found.position[i];
     if (k < 0 || found.row[k] < 0) return null;
     const lane = this.laneHeight, x = this.x(found.shownFrom[k]);
     const y = this.top - this.stage.scrollY + replica * lane + this.rowTop(lane, found.row[k]);
@@ -148,7 +148,7 @@ export class Lanes {
     const tile = new OffscreenCanvas(Math.round(TILE * ratio), Math.max(1, Math.round(this.body * ratio))), c = tile.getContext("2d", { alpha: false });
     c.fillStyle = this.colours.paper;
     c.fillRect(0, 0, tile.width, tile.height);
-    const first = Math.max(0, Math.floor(stage.scrollY / lane)), last = Math.min(run.replicas - 1, Math.floor((stage.scrollY + this.body) / lane));
+    const first = Math.max(0, Math.floor(stage.scrollY / lane)), last = Math.min(run.lanes.length - 1, Math.floor((stage.scrollY + this.body) / lane));
     for (let r = first; r <= last; r++) this.renderLane(c, run.lanes[r], k, (r * lane - stage.scrollY) * ratio, r);
     if (this.tiles.size >= MAX_TILES) this.tiles.delete(this.tiles.keys().next().value);
     this.tiles.set(k, tile);
@@ -156,28 +156,27 @@ export class Lanes {
   }
 
   renderLane(c, found, k, top, replica) {
-    const { ratio, run, laneHeight: lane } = this, scale = this.pxPerMs * ratio, origin = k * TILE * ratio;
+    const { ratio, laneHeight: lane } = this, scale = this.pxPerMs * ratio, origin = k * TILE * ratio;
     const height = lane * ratio, strip = this.strip(lane) * ratio, wide = Math.round(TILE * ratio);
     if (replica % 2) { c.fillStyle = this.colours.panel; c.fillRect(0, top, wide, height); }
     c.fillStyle = this.colours.line;
     c.fillRect(0, top + height - ratio / 2, wide, ratio / 2);
     const row = this.rowHeight(lane) * ratio, gap = row > 4 * ratio ? ratio : row > 2 * ratio ? ratio / 2 : 0;
     const [from, to] = found.between(origin / scale, (origin + wide) / scale);
-    const source = run.columns.source;
     const bar = (k, start, end) => {
       const a = Math.max(-2, start * scale - origin), b = Math.min(wide + 2, end * scale - origin);
       if (b > a) c.fillRect(a, top + height - 2 * ratio - (found.row[k] + 1) * row, Math.max(b - a, 0.4), row - gap);
     };
     this.colours.phases.forEach(({ queue, prefill, decode }, s) => {
       const mine = [];
-      for (let k = from; k < to; k++) if (source[found.indexes[k]] === s && found.row[k] >= 0) mine.push(k);
+      for (let k = from; k < to; k++) if (found.source[found.indexes[k]] === s && found.row[k] >= 0) mine.push(k);
       if (!mine.length) return;
       c.fillStyle = row >= HATCH_FROM * ratio ? this.hatches[s] : queue;
-      for (const k of mine) bar(k, found.shownFrom[k], Math.min(run.scheduled[found.indexes[k]], found.ends[k]));
+      for (const k of mine) bar(k, found.shownFrom[k], Math.min(found.begun[k], found.ends[k]));
       c.fillStyle = decode;
-      for (const k of mine) bar(k, run.first_token[found.indexes[k]], found.ends[k]);
+      for (const k of mine) bar(k, found.first[k], found.ends[k]);
       c.fillStyle = prefill;
-      for (const k of mine) bar(k, run.scheduled[found.indexes[k]], Math.min(run.first_token[found.indexes[k]], found.ends[k]));
+      for (const k of mine) bar(k, found.begun[k], Math.min(found.first[k], found.ends[k]));
     });
     this.renderStrip(c, found, top, strip, scale, origin, wide);
   }
@@ -258,12 +257,12 @@ export class Lanes {
     c.font = FONT;
     c.textAlign = "left";
     c.textBaseline = "middle";
-    for (let r = 0; r < run.replicas; r++) {
+    for (let r = 0; r < run.lanes.length; r++) {
       const y = this.top + r * lane - stage.scrollY;
       if (y > base || y + lane < 0) continue;
       const [waiting, running] = run.lanes[r].now(stage.now), roomy = gutter > 60, two = lane >= 44;
       c.fillStyle = colours.ink;
-      c.fillText(`r${r}`, 6, y + (two ? 13 : lane / 2));
+      c.fillText(run.names[r], 6, y + (two ? 13 : lane / 2));
       c.fillStyle = colours.soft;
       if (two) { c.fillText(`${running} run`, 6, y + 27); if (lane >= 56) c.fillText(`${waiting} wait`, 6, y + 41); }
       else if (roomy) c.fillText(`${running} + ${waiting}`, 30, y + lane / 2);
@@ -292,13 +291,19 @@ export class Lanes {
   }
 }
 
+// Where a request's prompt was computed, if not where it was decoded: [replica, from where its beginning came there].
+function prefillOf(run, i) {
+  const { prefill_replica: replica, prefill_source: source } = run.columns;
+  return replica?.[i] >= 0 ? `${run.names[replica[i]]}, ${run.sources[source[i]]}` : null;
+}
+
 export const described = (run, i) => {
   const { columns } = run, ms = (a, b) => a < NEVER && b < NEVER ? a - b : null;
   return {
-    request: i, replica: columns.replica[i], outcome: run.outcomes[i], source: run.sources[columns.source[i]],
+    request: i, replica: run.laneOf(i) < 0 ? "none" : run.names[run.laneOf(i)], prefill: prefillOf(run, i), outcome: run.outcomes[i], source: run.sources[columns.source[i]],
     from: columns.source_request[i], arrival: run.arrival[i], prompt: columns.prompt_tokens[i], output: columns.output_tokens[i],
     cached: columns.cached_tokens[i], preemptions: columns.preemptions[i], slo_class: run.data.classes[columns.class[i]],
-    queue: ms(run.scheduled[i], run.queued[i]), prefill: ms(run.first_token[i], run.scheduled[i]),
+    queue: ms(run.scheduled[i], run.queued[i]), computing: ms(run.first_token[i], run.scheduled[i]),
     ttft: ms(run.first_token[i], run.arrival[i]), e2e: ms(run.finish[i], run.arrival[i]), group: columns.group[i],
   };
 };

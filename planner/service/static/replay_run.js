@@ -43,22 +43,47 @@ export class ReplayRun {
     }
     this.duration = this.finish.reduce((latest, t) => t < NEVER ? Math.max(latest, t) : latest, data.duration_ms);
     this.outcomes = columns.outcome.map((index) => data.outcomes[index]);
+    this.makeLanes(data);
     this.tallies();
-    this.lanes = Array.from({ length: this.replicas }, () => []);
-    for (let i = 0; i < this.count; i++) if (columns.replica[i] >= 0 && this.queued[i] < NEVER) this.lanes[columns.replica[i]].push(i);
-    this.position = new Int32Array(this.count).fill(-1);  // in its lane
-    this.lanes = this.lanes.map((indexes) => new Lane(this, indexes));
     this.rows = Math.max(1, ...this.lanes.map((lane) => lane.rows));
     this.peakWaiting = Math.max(1, ...this.lanes.map((lane) => lane.peakWaiting));
     this.unserved = this.marks();
   }
 
+  // A lane for each replica of the prefill pool, where there is one, and for each replica.
+  makeLanes({ prefill_replicas: pool = 0, tick_ms: tick }) {
+    const { columns, count } = this;
+    const after = (name) => Float64Array.from(columns[name], (ticks, i) => ticks < 0 ? NEVER : this.arrival[i] + ticks * tick);
+    const sent = (i) => pool > 0 && columns.prefill_replica[i] >= 0;
+    const lanes = (length, replica, times, source) => {
+      const indexes = Array.from({ length }, () => []);
+      for (let i = 0; i < count; i++) if (replica[i] >= 0 && times.queued[i] < NEVER) indexes[replica[i]].push(i);
+      return indexes.map((some) => new Lane(some, times, source, this.duration, count));
+    };
+    let before = [];
+    if (pool) {
+      const [queued, begun, ends] = ["prefill_queued", "prefill_scheduled", "prefill_finish"].map(after);
+      before = lanes(pool, columns.prefill_replica, { queued, begun, first: ends, ends }, columns.prefill_source);
+      this.looked_at = begun.map((t, i) => sent(i) ? t : this.scheduled[i]);
+    }
+    const first = this.first_token.map((t, i) => sent(i) ? this.scheduled[i] : t);  // what was computed elsewhere decodes at once
+    const own = lanes(this.replicas, columns.replica, { queued: this.queued, begun: this.scheduled, first, ends: this.finish }, columns.source);
+    this.lanes = [...before, ...own];
+    this.names = this.data.names;
+    this.poolSize = pool;
+  }
+
+  // The lane where a request ends, or else the first it was in; -1: none.
+  laneOf(i) {
+    const { replica, prefill_replica: sent } = this.columns;
+    return replica[i] >= 0 ? this.poolSize + replica[i] : sent?.[i] ?? -1;
+  }
+
   tallies() {
-    const { arrival, queued, scheduled, first_token: first, columns } = this;
+    const { arrival, scheduled, first_token: first, columns } = this;
     const all = Array.from(arrival);
     this.ttft = new Tally(Array.from(first), first.map((t, i) => t - arrival[i]));
-    this.looked = new Tally(Array.from(scheduled), columns.cached_tokens, columns.prompt_tokens);
-    this.joined = new Tally(Array.from(queued));
+    this.looked = new Tally(Array.from(this.looked_at ?? scheduled), columns.cached_tokens, columns.prompt_tokens);
     this.ended = new Tally(Array.from(this.finish));
     this.refused = new Tally(all.map((t, i) => REFUSED.has(this.outcomes[i]) ? t : NEVER));
   }
@@ -66,11 +91,12 @@ export class ReplayRun {
   // What is known at time `t` (ms): counts, the mean TTFT (ms) and the hit rate (share) so far, null before the first.
   at(t) {
     const started = this.ttft.count(t), prompt = this.looked.total(t, 1);
-    const joined = this.joined.count(t), scheduled = this.looked.count(t), ended = this.ended.count(t);
+    let waiting = 0, running = 0;
+    for (const lane of this.lanes) { const [w, r] = lane.now(t); waiting += w; running += r; }
     return {
       meanTtft: started ? this.ttft.total(t) / started : null,
       hitRate: prompt ? this.looked.total(t, 0) / prompt : null,
-      waiting: joined - scheduled, running: scheduled - ended, completed: ended, refused: this.refused.count(t),
+      waiting, running, completed: this.ended.count(t), refused: this.refused.count(t),
     };
   }
 
@@ -85,29 +111,35 @@ export class ReplayRun {
 
 // The requests of one replica, by the moment they came to its queue, each in a row that it has for itself.
 class Lane {
-  constructor(run, indexes) {
-    indexes.sort((a, b) => run.queued[a] - run.queued[b] || a - b);
+  // indexes: the requests; times: {queued, begun, first, ends} of every request, there; source: of every request.
+  constructor(indexes, times, source, duration, count) {
+    indexes.sort((a, b) => times.queued[a] - times.queued[b] || a - b);
     this.indexes = Int32Array.from(indexes);
-    indexes.forEach((i, k) => { run.position[i] = k; });
-    this.starts = Float64Array.from(indexes, (i) => run.queued[i]);
-    this.ends = Float64Array.from(indexes, (i) => Math.min(run.finish[i], Math.max(run.duration, run.queued[i])));
+    this.position = new Int32Array(count).fill(-1);
+    indexes.forEach((i, k) => { this.position[i] = k; });
+    this.source = source;
+    this.starts = Float64Array.from(indexes, (i) => times.queued[i]);
+    this.begun = Float64Array.from(indexes, (i) => times.begun[i]);
+    this.first = Float64Array.from(indexes, (i) => times.first[i]);
+    this.done = Float64Array.from(indexes, (i) => times.ends[i]);
+    this.ends = this.done.map((t, k) => Math.min(t, Math.max(duration, this.starts[k])));
     let latest = 0;
     this.latestEnd = Float64Array.from(this.ends, (end) => (latest = Math.max(latest, end)));
-    this.level(run);
-    this.pack(run);
+    this.level();
+    this.pack();
   }
 
   // Positions [from, to) of the requests that may be there between `t0` and `t1`.
   between(t0, t1) { return [upper(this.latestEnd, t0), upper(this.starts, t1)]; }
 
   // How many wait and how many run, over time.
-  level(run) {
+  level() {
     const events = [];
-    for (const i of this.indexes) {
-      events.push([run.queued[i], 1, 0]);
-      if (run.scheduled[i] < NEVER) events.push([run.scheduled[i], -1, 1]);
-      if (run.finish[i] < NEVER) events.push([run.finish[i], 0, -1]);
-    }
+    this.starts.forEach((start, k) => {
+      events.push([start, 1, 0]);
+      if (this.begun[k] < NEVER) events.push([this.begun[k], -1, 1]);
+      if (this.done[k] < NEVER) events.push([this.done[k], 0, -1]);
+    });
     events.sort((a, b) => a[0] - b[0]);
     this.times = new Float64Array(events.length);
     this.waiting = new Int32Array(events.length);
@@ -125,11 +157,11 @@ class Lane {
 
   // The lowest free row for each. Where too many wait, the later get theirs only when they start to run; `shownFrom`
   // says from when a bar has its row.
-  pack(run) {
+  pack() {
     const events = [];
-    this.indexes.forEach((i, k) => {
-      events.push([this.starts[k], 1, k]);
-      if (run.scheduled[i] > this.starts[k] && run.scheduled[i] < NEVER) events.push([run.scheduled[i], 2, k]);
+    this.starts.forEach((start, k) => {
+      events.push([start, 1, k]);
+      if (this.begun[k] > start && this.begun[k] < NEVER) events.push([this.begun[k], 2, k]);
       events.push([this.ends[k], 0, k]);
     });
     events.sort((a, b) => a[0] - b[0] || a[1] - b[1]);

@@ -174,7 +174,7 @@ class ReplayView {
     const policy = policyName(run.data.routing);
     const canvas = element("canvas", {
       tabindex: "0", role: "application", "aria-roledescription": "replay", "aria-describedby": "replay-help",
-      "aria-label": `${run.replicas} replicas under ${policy}, ${number(run.count)} requests over ${clockText(run.duration)}`,
+      "aria-label": `${run.lanes.length} replicas under ${policy}, ${number(run.count)} requests over ${clockText(run.duration)}`,
     });
     const counters = Object.fromEntries(["mean TTFT so far", "hit rate so far", "waiting", "running", "completed", "refused"]
       .map((name) => [name, element("dd", {}, "-")]));
@@ -240,9 +240,9 @@ class ReplayView {
     const it = described(run, i), ms = (value) => value === null ? "-" : `${number(value)} ms`;
     const place = event ? { x: event.offsetX, y: event.offsetY } : lanes.place(i) ?? { x: lanes.width / 2, y: lanes.height / 2 };
     const rows = [
-      ["replica", it.replica < 0 ? "none" : `r${it.replica}`], ["outcome", it.outcome], ["prefix from", it.source + (it.from >= 0 ? ` (request ${it.from})` : "")],
+      ["replica", it.replica], ["outcome", it.outcome], ["prefix from", it.source + (it.from >= 0 ? ` (request ${it.from})` : "")],
       ["tokens", `${number(it.prompt)} in (${number(it.cached)} cached), ${number(it.output)} out`], ["arrival", clockText(it.arrival, 2)],
-      ["queue", ms(it.queue)], ["prefill", ms(it.prefill)], ["TTFT", ms(it.ttft)], ["E2E", ms(it.e2e)],
+      ["queue", ms(it.queue)], ["prefill", it.prefill ?? ms(it.computing)], ["TTFT", ms(it.ttft)], ["E2E", ms(it.e2e)],
     ];
     if (it.preemptions) rows.push(["preempted", `${it.preemptions} times`]);
     if (run.data.classes.length > 1) rows.push(["class", it.slo_class]);
@@ -306,7 +306,8 @@ class ReplayView {
       return element("span", {}, icon, ` ${words}`);
     };
     const { phases } = this.panes[0].lanes.colours, shown = phases[Math.max(0, this.runs[0].sources.indexOf("cache"))];
-    const sources = this.runs[0].sources.map((name, s) => swatch("", sourceWords(name), phases[s].decode));
+    const sources = this.runs[0].sources.flatMap((name, s) => name !== "remote" || this.runs.some((run) => run.poolSize)
+      ? [swatch("", sourceWords(name), phases[s].decode)] : []);
     const marks = this.stage.marked ? [element("span", {}, "× shed"), element("span", {}, "▽ expired"), element("span", {}, "□ rejected")] : [];
     this.legend.replaceChildren(element("b", {}, "Where the prompt's beginning came from:"), ...sources,
       element("b", {}, "A bar:"), swatch("hatch", "waits"), swatch("", "prefill", shown.prefill), swatch("", "decode", shown.decode),

@@ -83,7 +83,7 @@ class SearchView {
     if (space) {
       this.document = space.document;
       this.form.show(space.document);
-      const parts = [`${number(space.combinations)} combinations`, `method ${space.method}`];
+      const parts = [`${number(space.combinations)} combination${space.combinations === 1 ? "" : "s"}`, `method ${space.method}`];
       if (space.requests) parts.push(`${number(space.requests)} requests each`);
       if (space.budget) parts.push(`a budget of ${number(space.budget)} evaluations`);
       this.status.textContent = `Valid: ${parts.join(", ")}.`;
