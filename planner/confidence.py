@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.goals import judge, metric_values
 from planner.regimes import Regime, Residuals, nearest, shipped_table, weights_of
 from sim.deployment import Deployment
-from sim.latency import Coefficients, StepTime, build_step_time, load_coefficients
 
 if TYPE_CHECKING:
     from planner.evaluate import Evaluator
-    from planner.goals import Constraint
     from sim.workload import Workload
 
-REPEATS = 10
-MOST_PLANS = 12  # of a front that are re-simulated
 UNSEEN_WIDENING = 1.2  # with it intervals cover 88 to 93% of the runs of a model and source that the table never saw
 LONGEST_VALIDATED_TOKENS = 33_000  # prompt and output of the longest measured requests
 
@@ -36,26 +30,6 @@ _INTERVALS = {
     "e2e_p90_ms": "e2e_mean",
     "output_tokens_per_s": "output_tokens_per_s",
 }
-
-
-class ScaledStepTime(StepTime):
-    """Another latency model with every step `factor` times as long."""
-
-    def __init__(self, base: StepTime, factor: float) -> None:
-        self._base = base
-        self._factor = factor
-        self.window = base.window
-
-    def decode(self, num_seqs: int) -> tuple[int, int, int]:
-        constant, per_context, per_window_context = self._base.decode(num_seqs)
-        factor = self._factor
-        return round(constant * factor), round(per_context * factor), round(per_window_context * factor)
-
-    def floor(self, num_seqs: int) -> int:
-        return round(self._base.floor(num_seqs) * self._factor)
-
-    def mixed(self, *batch: int) -> int:
-        return round(self._base.mixed(*batch) * self._factor)
 
 
 def regime_of_plan(deployment: Deployment, workload: Workload) -> Regime:
@@ -102,65 +76,32 @@ def outside_envelope(deployment: Deployment, workload: Workload, saturation: str
     return reasons
 
 
-def slo_confidence(
-    deployment: Deployment,
-    workload: Workload,
-    seed: int,
-    coefficients: Coefficients | None,
-    meets: Callable[[Mapping[str, Any]], bool],
-    repeats: int = REPEATS,
-) -> float:
-    """The share of `repeats` re-simulations that meet the SLO, with latencies as wrong as they have been.
+def error_factors(regime: Regime, steps_level: float, overheads_level: float) -> tuple[float, float]:
+    """(factor of step times, factor of the overheads around a request) at these quantiles of how wrong predictions
+    have been in a regime: of measured / predicted TPOT, and of what TTFT errs beyond its steps.
 
-    Step times are scaled by stratified quantiles of the measured / predicted TPOT of the plan's regime, the overheads
-    around a request by those of what TTFT errs beyond its steps, in another order. `meets` judges a summary.
+    At one pair of levels all plans err alike, each by what its own regime has erred.
     """
-    from sim.simulate import simulate
-
-    coefficients = coefficients or load_coefficients()
-    regime = regime_of_plan(deployment, workload)
     table, _ = shipped_table()
     steps, firsts = nearest(table, regime, "tpot_mean"), nearest(table, regime, "ttft_mean")
-    base = build_step_time(deployment, coefficients)
-    good = 0
-    for number in range(repeats):
-        factor = _quantile(steps, (number + 0.5) / repeats)
-        # 7 and 10 have no common factor: a permutation, so that slow steps meet slow and fast overheads alike
-        overhead = _quantile(firsts, ((7 * number) % repeats + 0.5) / repeats)
-        result = simulate(
-            deployment,
-            workload,
-            seed,
-            coefficients=_with_overheads(coefficients, overhead),
-            step_time=ScaledStepTime(base, factor),
-        )
-        good += meets(result.summary())
-    return good / repeats
+    return _quantile(steps, steps_level), _quantile(firsts, overheads_level)
+
+
+def error_levels(count: int) -> list[tuple[float, float]]:
+    """`count` pairs of quantiles for `error_factors`, each stratified; slow steps meet slow and fast overheads alike.
+    `count` is no multiple of 7, the stride of the permutation."""
+    return [((number + 0.5) / count, ((7 * number) % count + 0.5) / count) for number in range(count)]
 
 
 def _quantile(residuals: Residuals | None, level: float) -> float:
     return 1.0 if residuals is None else residuals.at(level)
 
 
-def _with_overheads(coefficients: Coefficients, factor: float) -> Coefficients:
-    """The same set with everything around a request `factor` times as long."""
-    request = coefficients.request
-    scaled = {field.name: getattr(request, field.name) * factor for field in dataclasses.fields(request)}
-    return dataclasses.replace(coefficients, request=type(request)(**scaled))
-
-
-def annotate(
-    front: Sequence[dict[str, Any]], evaluator: Evaluator, constraints: Sequence[Constraint], objectives: Sequence[str]
-) -> None:
-    """Give each plan of the front its `intervals`, what measurements do not vouch for (`validated`, a list of reasons),
-    and its `slo_confidence`; plans with the same objective values share one. The first `MOST_PLANS` are re-simulated.
-    """
+def annotate(front: Sequence[dict[str, Any]], evaluator: Evaluator) -> None:
+    """Give each plan of the front its `intervals`, and what measurements do not vouch for (`validated`, a list of
+    reasons)."""
     from planner.parameters import to_deployment
 
-    def meets(summary: Mapping[str, Any]) -> bool:
-        return judge(constraints, metric_values(summary))[0] == 0
-
-    known: dict[tuple[float, ...], float] = {}
     for evaluation in front:
         deployment = to_deployment(evaluation["parameters"], evaluator.model, evaluator.gpus)
         workload = evaluator.workload
@@ -170,7 +111,3 @@ def annotate(
             throughput[1] = evaluation["metrics"]["output_tokens_per_s"]  # it serves all that arrives already
         evaluation["intervals"] = found
         evaluation["validated"] = outside_envelope(deployment, workload, evaluation["saturation"])
-        values = tuple(evaluation["metrics"][metric] for metric in objectives)
-        if values not in known and len(known) < MOST_PLANS:
-            known[values] = slo_confidence(deployment, workload, evaluator.seed, evaluator.coefficients, meets)
-        evaluation["slo_confidence"] = known.get(values)

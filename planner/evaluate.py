@@ -54,13 +54,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A candidate under other requests than the search's own: the first of them, or those of another seed or rate."""
+    """A candidate under other requests than the search's own: the first of them, or those of another seed or rate; or
+    under latencies that are off."""
 
     parameters: Parameters
     requests: int | None = None  # None: all
     seed: int | None = None  # None: the search's
     rate_scale: float = 1.0  # of the arrival rate: the same requests, arriving that much faster
     may_stop: bool = False  # once the evaluator's constraints cannot be met any more; then it gives no blocks
+    step_factor: float = 1.0  # by which all steps are longer than the latency model says
+    overhead_factor: float = 1.0  # by which all that surrounds a request is
 
 
 MAX_WORKLOADS = 8  # of trials, that are kept for the next candidate
@@ -103,7 +106,7 @@ class Evaluator:
                     to_deployment(parameters, self.model, self.gpus),
                     self.requests_of(trial),
                     self.seed if trial is None or trial.seed is None else trial.seed,
-                    coefficients=self.coefficients,
+                    coefficients=self._coefficients_of(trial),
                     request_slo=self.request_slo or None,
                     watch=self._watch(trial),
                 )
@@ -126,6 +129,13 @@ class Evaluator:
             return None
         deadline = None if self.timeout_s is None else time.monotonic() + self.timeout_s
         return EarlyStop(constraints, deadline)
+
+    def _coefficients_of(self, trial: Trial | None) -> Coefficients:
+        from sim.latency import off_by
+
+        if trial is None or trial.step_factor == trial.overhead_factor == 1.0:
+            return self.coefficients
+        return off_by(self.coefficients, trial.step_factor, trial.overhead_factor)
 
     def requests_of(self, trial: Trial | None) -> Workload:
         """The requests that a trial serves, the search's own if None. Raises InputError."""

@@ -283,6 +283,14 @@ def test_probes_are_kept_for_later_searches(tmp_path: Path, monkeypatch: pytest.
     assert all(plan["metrics"]["max_rate_rps"] > 6 for plan in front["plans"])
 
 
+def test_what_plans_carry_is_found_in_each_draw_of_seed_and_error(tmp_path: Path) -> None:
+    small = {"gpu": "H100-SXM-80GB", "replicas": [1, 2], "max_num_seqs": [8, 16]}
+    search(space(space=small, search={"seeds": 2}), SearchOptions(tmp_path / "run", executor="serial", reuse=False))
+    plans = json.loads((tmp_path / "run" / "front.json").read_text())["plans"]
+    assert [plan["front_confidence"] for plan in plans] == [1.0] * len(plans)  # seats and replicas win in any draw
+    assert all(plan["slo_confidence"] == plan["seed_confidence"] == 1.0 for plan in plans)
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

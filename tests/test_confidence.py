@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,13 @@ import pytest
 import yaml
 
 from planner.cli import main
-from planner.confidence import intervals, outside_envelope, regime_of_plan, slo_confidence
+from planner.confidence import error_factors, error_levels, intervals, outside_envelope, regime_of_plan
+from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator
 from planner.fidelity import Comparison
+from planner.parameters import to_deployment
 from planner.regimes import ENOUGH, Regime, build_table, coverage, dump_table, nearest, shipped_table, weights_of
+from planner.search.robustness import try_plans
+from planner.space import parse_space
 from sim.catalog import load_gpu, load_model
 from sim.deployment import Deployment, PolicySpec
 from sim.workload import build_workload, parse_workload
@@ -26,6 +31,27 @@ SPEC = {
     "arrival": {"process": "poisson", "rate_rps": 8},
     "num_requests": 150,
 }
+
+
+SPACE = {
+    "name": "sure",
+    "model": "meta-llama/Llama-3.1-8B-Instruct",
+    "workload": SPEC,
+    "objectives": [{"minimize": "tpot_mean_ms"}, {"minimize": "gpus"}],
+    "space": {"gpu": "H100-SXM-80GB"},
+}
+
+
+class Trials:
+    """Simulates trials."""
+
+    capacities = None
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+
+    def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
+        return {name: self._evaluator(trial) for name, trial in trials.items()}
 
 
 def plan(model: str = "meta-llama/Llama-3.1-8B-Instruct", gpu: str = "H100-SXM-80GB", **settings: object) -> Deployment:
@@ -123,16 +149,54 @@ def test_what_was_never_measured_is_named() -> None:
 
 
 def test_a_plan_far_inside_its_slo_is_sure_and_one_far_outside_is_not() -> None:
-    load = build_workload(parse_workload(SPEC), 0)
-    deployment = plan()
+    parsed = parse_space(SPACE, Path())
+    evaluator = make_evaluator(parsed)
+    parameters = parsed.parameters((0,))
+    deployment, load = to_deployment(parameters, evaluator.model, evaluator.gpus), evaluator.workload
+    assert regime_of_plan(deployment, load) == Regime("H100-SXM-80GB", "16-bit", "dense", "open loop")
 
     def at_most(limit_ms: float) -> float:
-        return slo_confidence(deployment, load, 0, None, lambda summary: summary["tpot_ms"]["mean"] <= limit_ms)
+        space = parse_space(SPACE | {"slo": [f"tpot_mean_ms <= {limit_ms}"]}, Path())
+        found = {"id": "a", "parameters": parameters, "simulated": True, "feasible": True, "violation": 0.0}
+        found["metrics"] = evaluator(parameters).metrics
+        try_plans(space, evaluator, Trials(evaluator), [found])
+        return float(found["slo_confidence"])
 
     assert at_most(1000.0) == 1.0
     assert at_most(0.1) == 0.0
     assert 0.0 < at_most(8.0) < 1.0
-    assert regime_of_plan(deployment, load) == Regime("H100-SXM-80GB", "16-bit", "dense", "open loop")
+
+
+def test_an_error_is_common_to_plans_of_a_regime_and_leaves_their_order_alone() -> None:
+    levels = error_levels(10)
+    assert sorted(a for a, _ in levels) == sorted(b for _, b in levels)
+    assert len(set(levels)) == 10
+    known = Regime("H100-SXM-80GB", "16-bit", "dense", "open loop")
+    factors = [error_factors(known, level, 0.5)[0] for level in (0.05, 0.5, 0.95)]
+    assert factors == sorted(factors)
+    assert factors[0] < 1 < factors[2]
+    parsed = parse_space(SPACE | {"space": {"gpu": "H100-SXM-80GB", "tensor_parallel_size": [1, 2]}}, Path())
+    evaluator = make_evaluator(parsed)
+    found = []
+    for number in (0, 1):
+        outcome = evaluator(parsed.parameters((0, number)))
+        found.append({"id": str(number), "parameters": parsed.parameters((0, number)), "metrics": outcome.metrics})
+        found[-1] |= {"simulated": True, "feasible": True, "violation": 0.0}
+    try_plans(parsed, evaluator, Trials(evaluator), found)
+    assert [plan["front_confidence"] for plan in found] == [1.0, 1.0]  # one is smaller, the other faster, however wrong
+
+
+def test_steps_that_take_longer_show_in_what_is_simulated() -> None:
+    parsed = parse_space(SPACE, Path())
+    evaluator = make_evaluator(parsed)
+    parameters = parsed.parameters((0,))
+    plain, slow, late = (
+        evaluator(Trial(parameters, step_factor=s, overhead_factor=o)).metrics for s, o in ((1, 1), (2, 1), (1, 3))
+    )
+    assert plain == pytest.approx(evaluator(parameters).metrics, nan_ok=True)
+    assert slow["tpot_mean_ms"] > 1.9 * plain["tpot_mean_ms"]
+    assert late["ttft_mean_ms"] > plain["ttft_mean_ms"]
+    assert late["tpot_mean_ms"] == pytest.approx(plain["tpot_mean_ms"], rel=0.05)
 
 
 def test_every_plan_of_a_front_says_how_sure_it_is(tmp_path: Path) -> None:
@@ -150,5 +214,5 @@ def test_every_plan_of_a_front_says_how_sure_it_is(tmp_path: Path) -> None:
     for found in plans:
         low, high = found["intervals"]["ttft_mean_ms"]
         assert low < found["metrics"]["ttft_mean_ms"] < high
-        assert found["slo_confidence"] == 1.0
+        assert found["slo_confidence"] == found["front_confidence"] == 1.0
         assert found["validated"] == []

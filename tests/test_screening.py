@@ -16,7 +16,7 @@ from planner.executors.serial import SerialExecutor
 from planner.goals import judge
 from planner.parameters import Parameters
 from planner.search.driver import Found, Search, front_of
-from planner.search.robustness import try_under_seeds
+from planner.search.robustness import try_plans
 from planner.search.screening import BUDGET, LONG, Screening, _beats
 from planner.search.session import SearchOptions, search
 from planner.space import Space, parse_space
@@ -164,10 +164,12 @@ def test_a_plan_with_room_is_sure_under_every_seed_and_one_at_its_limit_is_not()
         }
 
         class Trials:
+            capacities = None
+
             def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
                 return {plan: evaluator(trial) for plan, trial in trials.items()}
 
-        try_under_seeds(tight, Trials(), [evaluation])
+        try_plans(tight, evaluator, Trials(), [evaluation])
         assert (evaluation["seed_confidence"] == 1.0) == sure
         assert evaluation["cliff"] != sure
 

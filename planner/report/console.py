@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from planner.goals import CAPACITY_METRICS
 from planner.parameters import DEFAULTS
 from planner.report import content, explain, names, verdict
 from planner.report.catalog import print_hardware, print_models
@@ -53,9 +54,11 @@ def summary_line(run: Run) -> str:
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
     simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
-    stopped, trials = sum(bool(e.get("stopped_early")) for e in run.evaluations), run.manifest.get("trials")
+    stopped = sum(bool(e.get("stopped_early")) for e in run.evaluations)
     more = f", {names.number(stopped)} stopped early" if stopped else ""
-    more += f", {names.number(trials)} more times under other loads" if trials else ""
+    carried = any(verdict.asks(run, metric) for metric in CAPACITY_METRICS)
+    trials = run.manifest.get("trials") if carried else None
+    more += f", {names.number(trials)} more times at other rates" if trials else ""
     ruled_out = f" ({names.number(simulated)} simulated{more})" if more or simulated < len(run.evaluations) else ""
     return (
         f"{names.number(len(run.evaluations))} evaluated{ruled_out}, {names.number(feasible)} feasible, "

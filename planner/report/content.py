@@ -23,7 +23,8 @@ HOURS_A_MONTH = 730.0
 MAX_PLANS = 3000  # that an interactive page draws without a delay
 FRONT_ROWS = 40
 SHORT = "at higher rates the workload's requests come all at once; give it more of them"
-EXTRAS = ("slo_confidence", "intervals", "validated", "seed_confidence", "front_confidence")
+CLIFF = "it breaks the SLO under another seed or with 5% more load"
+EXTRAS = ("slo_confidence", "intervals", "validated", "seed_confidence", "front_confidence", "cliff")
 KEPT_METRICS = (
     "gpus",
     "cost_per_hour",
@@ -103,6 +104,16 @@ def confidence_words(given: Mapping[str, Any]) -> str:
     return names.percent(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
+def confidence_cell(given: Mapping[str, Any]) -> str:
+    """The same in a cell of a table, with how often the plan keeps its place on the front, and whether it is on a
+    cliff."""
+    front = given.get("front_confidence")
+    parts = [confidence_words(given) or "-"]
+    parts += [names.percent(front)] if isinstance(front, int | float) else []
+    parts += ["on a cliff"] if given.get("cliff") else []
+    return ", ".join(parts)
+
+
 def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
     """How sure the plan's figures are, for a table's notes; empty where the run does not say."""
     metric = verdict.ttft_metric(run)
@@ -114,7 +125,12 @@ def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
     sure = confidence_words(given)
     if sure and run.constraints:
         parts.append(f"SLO confidence {sure}")
+    front = given.get("front_confidence")
+    if isinstance(front, int | float):
+        parts.append(f"on the front in {names.percent(front)} of draws")
     sentence = f"{', '.join(parts)}." if parts else ""
+    if given.get("cliff"):
+        sentence += f" On a cliff: {CLIFF}."
     doubts = given.get("validated")
     if isinstance(doubts, list) and doubts:
         sentence += f" Not vouched for by measurements: {'; '.join(map(str, doubts))}."
@@ -128,9 +144,12 @@ def certainty(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     if sure:
         rows.append(("Confidence", f"{sure} of re-simulations, with the errors measured so far, meet the SLO"))
     seeds, front = given.get("seed_confidence"), given.get("front_confidence")
+    if isinstance(front, int | float):
+        rows.append(("Place on the front", f"kept in {names.percent(front)} of these re-simulations"))
     if isinstance(seeds, int | float):
-        more = f", on the front under {names.percent(front)}" if isinstance(front, int | float) else ""
-        rows.append(("Other seeds", f"feasible under {names.percent(seeds)} of them{more}"))
+        rows.append(("Other seeds", f"feasible under {names.percent(seeds)} of them"))
+    if given.get("cliff"):
+        rows.append(("On a cliff", CLIFF))
     if validated_words(given):
         rows.append(("Validated", validated_words(given)))
     return rows

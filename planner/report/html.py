@@ -155,13 +155,13 @@ def _front_table(run: Run) -> str:
     known = content.extras(run)
     sure = any(content.confidence_words(known.get(plan["id"], {})) for plan, _ in groups)
     headings = ["TP x replicas", "GPU", *(names.axis_label(metric) for metric in metrics)]
-    headings += [*(["Confidence"] if sure else []), "Settings", "What limits it"]
+    headings += [*(["SLO confidence, place on the front"] if sure else []), "Settings", "What limits it"]
     rows = []
     for index, (plan, same) in enumerate(groups[: content.FRONT_ROWS]):
         label = names.plan_label(plan["parameters"])
         row = [f"★ {label}" if index == 0 else label, str(plan["parameters"].get("gpu"))]
         row += [_figure(metric, plan["metrics"].get(metric)) for metric in metrics]
-        row += [content.confidence_words(known.get(plan["id"], {})) or "-"] if sure else []
+        row += [content.confidence_cell(known.get(plan["id"], {}))] if sure else []
         also = f" {len(same)} more with the same figures." if same else ""
         row += [names.settings(plan["parameters"], varying) or "-", content.limit_words(run, plan) + also]
         rows.append(row)

@@ -91,6 +91,10 @@ class Capacities:
         if metrics.get("min_gpus", math.nan) > 0:
             self._counts.note(plan, parameters, parameters["replicas"])
 
+    def holds(self, outcome: Outcome) -> bool:
+        """Whether an outcome holds the SLO that capacities are found for."""
+        return carries(self._levels, outcome)
+
     def _step(self, rate_rps: float) -> int:
         return nearest_step(rate_rps / offered_rate(self._evaluator.workload))
 

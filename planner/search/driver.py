@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -338,7 +339,7 @@ class Search:
         leader = {}
         for plan, candidate in candidates.items():
             trial = candidate if isinstance(candidate, Trial) else Trial(candidate)
-            what = (trial.requests, trial.seed, trial.rate_scale)
+            what = dataclasses.astuple(dataclasses.replace(trial, parameters={}))[1:]
             leader[plan] = first.setdefault((self._twins.key(trial.parameters), what), plan)
         found = dict(self._simulated({plan: candidates[plan] for plan in first.values()}))
         alone = [p for p, head in leader.items() if p != head and not speaks_for_twins(found[head])]

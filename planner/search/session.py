@@ -23,7 +23,7 @@ from planner.interrupts import Interrupts
 from planner.parameters import Parameters, content_id
 from planner.plan import dump_plan
 from planner.search.driver import Search, front_of
-from planner.search.robustness import try_under_seeds
+from planner.search.robustness import try_plans
 from planner.search.surroundings import Evaluation, Found, Progress
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
@@ -73,18 +73,20 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
             found = running.run()
             manifest["simulations"] = running.simulations
             manifest["reused"] = running.reused
-            if space.seeds > 1 and not found.interrupted:
-                try_under_seeds(space, running, found.evaluations)
-            manifest["trials"] = running.trials_run
-            manifest["trial_requests"] = running.trial_requests
+            manifest["trials"], manifest["trial_requests"] = running.trials_run, running.trial_requests
+            if not found.interrupted:
+                try:
+                    try_plans(space, evaluator, running, found.evaluations)
+                except KeyboardInterrupt:
+                    found.interrupted = True
+            manifest["confidence_trials"] = running.trials_run - manifest["trials"]
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
             earlier.close()
         run = _run(space, options.out, manifest, found, time.monotonic() - started)
         if not found.interrupted:
-            objectives = [metric for metric, _ in run.objectives]
-            annotate(run.front_evaluations(), evaluator, space.constraints, objectives)
+            annotate(run.front_evaluations(), evaluator)
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
         store.finish(run, plans, _picture(run))
@@ -212,7 +214,7 @@ class EarlierSearches:
         if not isinstance(candidate, Trial):
             under = f"{self._context}{self._constraints}" if hopeless else self._context
             return key_of(under, candidate)
-        trial = (candidate.requests, candidate.seed, candidate.rate_scale)
+        trial = dataclasses.astuple(dataclasses.replace(candidate, parameters={}))
         return key_of(f"{self._context}{trial}", candidate.parameters)
 
     def get(self, candidates: Mapping[str, Parameters | Trial], may_stop: bool) -> dict[str, Outcome]:

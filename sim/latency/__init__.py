@@ -3,7 +3,7 @@
 from sim.latency._base import RequestOverhead, StepTime
 from sim.latency.coefficient_set import Coefficients, load_coefficients, parse_coefficients
 from sim.latency.overhead import build_overhead
-from sim.latency.step_time import build_step_time
+from sim.latency.scaled import build_step_time, off_by
 
 __all__ = [
     "Coefficients",
@@ -12,5 +12,6 @@ __all__ = [
     "build_overhead",
     "build_step_time",
     "load_coefficients",
+    "off_by",
     "parse_coefficients",
 ]

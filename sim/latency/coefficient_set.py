@@ -111,6 +111,7 @@ class Coefficients:
     engine: EngineCoefficients
     request: RequestCoefficients
     provenance: Mapping[str, Any]
+    step_factor: float = 1.0  # by which every step is longer than these say
 
     def of_gpu(self, gpu: GPUSpec) -> GPUCoefficients:
         """The efficiencies of `gpu`; without a table of its own those of the GPU it is built like, or the default."""

@@ -260,12 +260,4 @@ def _for_gpus(table: GPUCoefficients, gpus: int) -> AllReduceCoefficients:
     return table.all_reduce[-1]
 
 
-def build_step_time(deployment: Deployment, coefficients: Coefficients, greedy: bool = False) -> StepTime:
-    """The step time of one replica of `deployment`; `InputError` if the model cannot be sharded that way.
-
-    `greedy`: requests ask for temperature 0; otherwise they sample as the checkpoint's generation_config.json says.
-    """
-    return PhysicalStepTime(deployment, coefficients, greedy)
-
-
-__all__ = ["PhysicalStepTime", "build_step_time", "padded_tokens"]
+__all__ = ["PhysicalStepTime", "padded_tokens"]
