@@ -84,7 +84,7 @@ class Case:
 
 
 def random_workload(random: Random, block_size: int) -> Workload:
-    """Bursts or a trickle, open or closed loop, shared prefixes, three classes, sometimes a time limit."""
+    """Bursts or a trickle, open or closed loop, sessions, shared prefixes, three classes, sometimes a time limit."""
     n = random.choice((1, 12, 60, 150))
     longest = random.choice((40, 600, 3000))
     prefixes = [((i + 1, random.choice((block_size, 7 * block_size + 3, longest))),) for i in range(3)]
@@ -97,8 +97,14 @@ def random_workload(random: Random, block_size: int) -> Workload:
     classes = np.array([random.randrange(3) for _ in range(n)], np.int64)
     closed = random.random() < 0.3
     span = int(arrivals[-1]) + 2 * SECOND
+    arrivals = np.zeros(n, np.int64) if closed else arrivals
+    follows = None
+    if random.random() < 0.3:
+        follows = _turns(random, prompts, outputs, content, contents)
+        thinks = [random.choice((0, random.randint(0, 2 * SECOND))) for _ in range(n)]
+        arrivals = np.where(follows < 0, arrivals, thinks)
     return workload(
-        np.zeros(n) if closed else arrivals,
+        arrivals,
         prompts,
         outputs,
         content=np.array(content, np.int64),
@@ -109,7 +115,30 @@ def random_workload(random: Random, block_size: int) -> Workload:
         users=random.randint(1, n) if closed else 0,
         think_time_ps=random.choice((0, 30 * MS)) if closed else 0,
         time_limit_ps=random.choice((0, 0, random.randint(1, span))),
+        follows=follows,
     )
+
+
+def _turns(
+    random: Random, prompts: list[int], outputs: list[int], content: list[int], contents: list[tuple]
+) -> np.ndarray:
+    """Makes turns of sessions of the requests: prompts hold all that was said before; returns who follows whom."""
+    follows = np.full(len(prompts), -1, np.int64)
+    last: dict[int, int] = {}  # of each session, by its first request
+    turns: dict[int, int] = {}
+    for index in range(len(prompts)):
+        going_on = [first for first, count in turns.items() if count < 5]
+        if not going_on or random.random() < 0.4:
+            contents.append((*contents[content[index]], (1000 + index, 1_000_000)))
+            content[index] = len(contents) - 1
+            last[index], turns[index] = index, 1
+            continue
+        first = random.choice(going_on)
+        before = last[first]
+        prompts[index] = prompts[before] + outputs[before] + random.randint(1, 60)
+        content[index], follows[index], last[first] = content[first], before, index
+        turns[first] += 1
+    return follows
 
 
 def random_plan(random: Random, load: Workload) -> Deployment:
