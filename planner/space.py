@@ -29,7 +29,7 @@ from sim.errors import InputError
 
 MAX_OPTIONS = 100_000
 MAX_CANDIDATES = 10**15
-MAX_EXHAUSTIVE = 1_000_000
+MAX_EXHAUSTIVE = 250_000  # each is kept, in some 4 KB of memory
 DEFAULT_BUDGET = 5_000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from planner.evaluation_log import EVALUATIONS, finite, read_evaluations, to_line
 from planner.run_lock import RunLock
 from sim.errors import InputError
 from sim.text_files import is_there
 
 MANIFEST = "run.json"
-EVALUATIONS = "evaluations.jsonl"
 FRONT = "front.json"
 FRONT_CSV = "front.csv"
 PICTURE = "pareto.png"
@@ -130,36 +130,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return _read_json(path / MANIFEST)
 
 
-def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Every whole evaluation kept in run directory `path`, in order; of equal ids the last counts."""
-    kept: dict[str, dict[str, Any]] = {}
-    file = path / EVALUATIONS
-    if not file.exists():
-        return []
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            evaluation = parse_evaluation(line)
-            if evaluation is not None:
-                kept[evaluation["id"]] = evaluation
-    return list(kept.values())
-
-
-def parse_evaluation(line: str) -> dict[str, Any] | None:
-    """The evaluation in a line of `evaluations.jsonl`; None where the line is not whole."""
-    try:
-        evaluation = json.loads(line)
-        evaluation["metrics"] = {
-            name: math.nan if value is None else float(value) for name, value in evaluation["metrics"].items()
-        }
-        if evaluation["violation"] is None:
-            evaluation["violation"] = math.inf
-        evaluation["parameters"].items()
-        hash(evaluation["id"]), evaluation["simulated"], evaluation["feasible"], evaluation["why_not"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return dict(evaluation)
-
-
 class RunStore:
     """Writes a run directory: evaluations line by line as they end, everything else at once by rename.
 
@@ -217,7 +187,7 @@ class RunStore:
         if self._file is not None:
             self._file.close()
             self._file = None
-        write_atomically(self.path / EVALUATIONS, "".join(to_line(e) for e in run.evaluations))
+        write_atomically(self.path / EVALUATIONS, (to_line(evaluation) for evaluation in run.evaluations))
         (self.path / PLANS).mkdir(exist_ok=True)
         for stale in (self.path / PLANS).glob("*.yaml"):
             if stale.stem not in plans:
@@ -306,46 +276,35 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def to_line(evaluation: Mapping[str, Any]) -> str:
-    """One line of `evaluations.jsonl`; nan and infinity become null, since JSON has neither."""
-    return json.dumps(finite(evaluation), separators=(",", ":"), allow_nan=False) + "\n"
-
-
 def to_json(document: Any) -> str:
     """An indented JSON document; nan and infinity become null."""
     return json.dumps(finite(document), indent=2, allow_nan=False) + "\n"
 
 
-def finite(value: Any) -> Any:
-    """`value` with null for what is nan or infinite in it, since JSON has neither."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Put `content` into `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
+def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """Put `content`, whole or in parts, into `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
     A link stays one: the file that it leads to is replaced. What is no file, as a pipe or a device, is written to.
     """
     path = Path(os.path.realpath(path)) if path.is_symlink() and not _is_device(path) else path
     if _is_device(path):
         with path.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            _write(file, content)
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            _write(file, content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write(file: IO[bytes], content: str | bytes | Iterable[str]) -> None:
+    for part in [content] if isinstance(content, str | bytes) else content:
+        file.write(part.encode() if isinstance(part, str) else part)
 
 
 def _is_device(path: Path) -> bool:

@@ -16,6 +16,7 @@ from planner.boundary import RATE_STEP, Boundary, nearest_step, rate_scale
 from planner.bounds import Bounds
 from planner.capacity import TOLERANCE, Prober, max_rate, offered_rate
 from planner.evaluate import Evaluator, Trial, make_evaluator, plan_of
+from planner.evaluation_log import to_line
 from planner.executors.process_pool import ProcessExecutor
 from planner.executors.serial import SerialExecutor
 from planner.goals import judge
@@ -23,7 +24,6 @@ from planner.search.driver import Found, Search, front_of
 from planner.search.session import SearchOptions, search
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
-from planner.store import to_line
 from sim.errors import InputError
 
 DOCUMENT: dict[str, Any] = {

@@ -32,7 +32,7 @@ from planner.search.pruning import (
 from planner.search.screening import Screening
 from planner.search.surroundings import Evaluation, Found, Keeper, Progress, Reuse
 from planner.search.twins import Twins, speaks_for_twins
-from planner.space import DEFAULT_BUDGET, Space
+from planner.space import DEFAULT_BUDGET, MAX_EXHAUSTIVE, Space
 from planner.store import front_ids
 
 RULED_OUT_EACH = 10  # plans that may be ruled out for each that the budget lets simulate, lest a search never end
@@ -111,7 +111,8 @@ class Search:
         self._may_stop = self._space.early_stop and not learns
         limited = method.name not in ("exhaustive", "screening")
         budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
-        most_ruled_out = math.inf if method.name == "exhaustive" else RULED_OUT_EACH * budget
+        whole = method.name == "exhaustive" and self._space.size <= MAX_EXHAUSTIVE
+        most_ruled_out = math.inf if whole else RULED_OUT_EACH * budget
         interrupted = complete = False
         try:
             while not complete and self._progress.done < budget and self._progress.ruled_out < most_ruled_out:

@@ -274,5 +274,5 @@ def _known(options: SearchOptions, context: str, timeout_s: float) -> dict[str, 
     if read_manifest(options.out).get("context") != context:
         problem = "holds a run of another model, workload, coefficient set or version; use --overwrite or another --out"
         raise InputError("--resume", f"{options.out} {problem}")
-    found = read_evaluations(options.out)
+    found = read_evaluations(options.out, options.warn)
     return {e["id"]: e for e in found if not e.get("failed") or e.get("timed_out_s", 0) >= timeout_s}

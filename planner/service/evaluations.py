@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from planner.store import EVALUATIONS, parse_evaluation
+from planner.evaluation_log import EVALUATIONS, parse_evaluation
 
 Evaluation = dict[str, Any]
 

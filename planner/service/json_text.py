@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from planner.store import finite
+from planner.evaluation_log import finite
 
 
 def to_text(value: Any) -> str:
