@@ -282,7 +282,7 @@ def to_json(document: Any) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
-    """Put `content`, whole or in parts, into `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
+    """Put `content`, whole or in parts, into `path`: a reader, or a crash, sees the old file or the new one.
 
     A link stays one: the file that it leads to is replaced. What is no file, as a pipe or a device, is written to.
     """
