@@ -33,6 +33,7 @@ bench: setup  ## the longer benchmarks: the engine, its scaling, the router, scr
 	@$(BIN)/python benchmarks/engine.py
 	@$(BIN)/python benchmarks/engine.py --scale
 	@$(BIN)/python benchmarks/routing.py
+	@$(BIN)/python benchmarks/mooncake.py
 	@$(BIN)/python benchmarks/screening.py
 	@$(BIN)/python benchmarks/optimisers.py
 
