@@ -20,6 +20,7 @@ class Block:
     holders: int = 0
     key: tuple | None = None
     ready_ps: int = 0  # when the load of its content ends
+    used: bool = False  # it has held something
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +33,22 @@ class OracleLink:
     transfers: list[tuple[int, int]] = field(default_factory=list)  # (start, end)
 
     def transfer(self, now_ps: int, tokens: int) -> int:
+        end_ps = self.end(now_ps, tokens)
+        self.transfers.append((max([now_ps, *(end for _, end in self.transfers)]), end_ps))
+        return end_ps
+
+    def end(self, now_ps: int, tokens: int) -> int:
         start = max([now_ps, *(end for _, end in self.transfers)])
-        end = start + self.latency_ps + math.ceil(Fraction(tokens * self.bytes_per_token * 10**12, self.bytes_per_s))
-        self.transfers.append((start, end))
-        return end
+        return start + self.latency_ps + math.ceil(Fraction(tokens * self.bytes_per_token * 10**12, self.bytes_per_s))
+
+
+@dataclass(slots=True, eq=False)
+class OracleTier:
+    """Blocks by the content that they are cached under, or by an object of their own; the first came first."""
+
+    num_blocks: int
+    link: OracleLink
+    blocks: OrderedDict[object, None] = field(default_factory=OrderedDict)
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +79,8 @@ class OracleRequest:
     duplicate: bool = False  # met an identical cached block: makes nothing more findable
     last_token_ps: int = UNSET
     hits: int = 0  # blocks, at this admission
+    loads: list[tuple[OracleTier | None, int]] = field(default_factory=list)  # tokens, at this admission
+    tier_tokens: list[int] = field(default_factory=list)  # at its first admission, of each tier
     load_end_ps: int = 0
     aside_number: int = 0
 
@@ -76,6 +91,11 @@ class OracleRequest:
     @property
     def shareable_tokens(self) -> int:
         return sum(tokens for _, tokens in self.pieces)
+
+    @property
+    def findable_tokens(self) -> int:
+        """What it makes findable as it goes: what others may look for, and all once it may look for it itself."""
+        return 2**60 if self.preemptions else self.shareable_tokens
 
     def content_up_to(self, end: int) -> tuple:
         """All the content of its first `end` tokens: whole pieces, then as much of the last one as counts."""
@@ -113,6 +133,7 @@ class OracleReplica:
         long_prefill_token_threshold: int,
         scheduling: str,
         preemption: str,
+        tiers: tuple[tuple[int, tuple[int, int, int]], ...] = (),
     ) -> None:
         assert max_num_batched_tokens >= max_num_seqs
         assert scheduling in ("fcfs", "priority", "sjf")
@@ -128,6 +149,7 @@ class OracleReplica:
         self.long_prefill_token_threshold = long_prefill_token_threshold
         self.scheduling = scheduling
         self.preemption = preemption
+        self.tiers = [OracleTier(blocks, OracleLink(*link)) for blocks, link in tiers]
 
         self.arrivals: deque[OracleRequest] = deque()  # queued, not seen by a boundary yet
         self.waiting: list[OracleRequest] = []
@@ -143,6 +165,7 @@ class OracleReplica:
         self.hit_tokens = 0
         self.looked_up_tokens = 0
         self.loaded_tokens = 0
+        self.tier_tokens = [0] * len(self.tiers)
         self.steps = 0  # composed, whether or not they have started
         self.busy_ps = 0  # durations of the steps that have started
         self.inter_token_ps: Counter[int] = Counter()
@@ -301,6 +324,7 @@ class OracleReplica:
         self.release(request)
         request.computed = 0
         request.load_end_ps = 0
+        request.loads = []
         request.cached_blocks = 0
         request.duplicate = False
         request.preemptions += 1
@@ -320,8 +344,8 @@ class OracleReplica:
             target = request.prompt_tokens + request.emitted
             hits = self.look_up(request, (target - 1) // self.block_size)
             hit_tokens = len(hits) * self.block_size
-            to_load = max(0, min(request.remote_tokens, target - 1) - hit_tokens)
             hits_ready_ps = max((block.ready_ps for block in hits), default=0)
+            to_load = self.choose_loads(request, target, len(hits), max(now_ps, hits_ready_ps), now_ps)
             if to_load or hits_ready_ps > now_ps:
                 wanted = 0
                 new_blocks = self.blocks_for(target) - len(hits)
@@ -337,6 +361,9 @@ class OracleReplica:
                     del self.free[block]
                 block.holders += 1
                 request.blocks.append(block)
+            loaded = hit_tokens + sum(tokens for _, tokens in to_load)
+            for position in range(len(hits), loaded // self.block_size):
+                self.forget_in_tiers(request.content_up_to((position + 1) * self.block_size))
             self.allocate(request, new_blocks)
             request.target = target
             request.computed = hit_tokens
@@ -357,21 +384,70 @@ class OracleReplica:
         if request.scheduled_ps == UNSET:
             request.scheduled_ps = now_ps
             request.cached_tokens = request.hits * self.block_size
+        for tier, loaded in request.loads:
+            if tier is None:
+                self.loaded_tokens += loaded
+            else:
+                self.tier_tokens[self.tiers.index(tier)] += loaded
+        if not request.tier_tokens:
+            request.tier_tokens = [sum(t for of, t in request.loads if of is tier) for tier in self.tiers]
         chunk = request, request.computed, tokens
         self.count_tokens(request, tokens)
         return chunk
 
-    def load(self, request: OracleRequest, tokens: int, now_ps: int, hits_ready_ps: int) -> None:
+    def choose_loads(
+        self, request: OracleRequest, target: int, hits: int, hits_ready_ps: int, now_ps: int
+    ) -> list[tuple[OracleTier | None, int]]:
+        """The tokens that it loads of each tier, or else (None) from elsewhere, in order."""
+        remote = min(request.remote_tokens, target - 1) - hits * self.block_size
+        if remote > 0:
+            return [(None, remote)]
+        if request.preemptions >= 8 or not self.enable_prefix_caching:
+            return []
+        found: list[OracleTier] = []  # of each block that follows the hits
+        while hits + len(found) < (target - 1) // self.block_size:
+            key = request.content_up_to((hits + len(found) + 1) * self.block_size)
+            tiers = [tier for tier in self.tiers if key in tier.blocks]
+            if not tiers:
+                break
+            assert len(tiers) == 1
+            found += tiers
+        options = [(hits_ready_ps + self.alone_ps(hits * self.block_size, target), 0)]
+        for blocks in range(1, len(found) + 1):
+            if blocks < len(found) and found[blocks] is found[blocks - 1]:
+                continue  # all of what lies in one tier, or nothing
+            there_ps = hits_ready_ps
+            for tier in self.tiers:
+                tokens = found[:blocks].count(tier) * self.block_size
+                if tokens:
+                    there_ps = max(there_ps, tier.link.end(now_ps, tokens))
+            options.append((there_ps + self.alone_ps((hits + blocks) * self.block_size, target), blocks))
+        best = min(options)[1]
+        return [(tier, found[:best].count(tier) * self.block_size) for tier in self.tiers if tier in found[:best]]
+
+    def alone_ps(self, computed: int, target: int) -> int:
+        """How long the prefill takes with nothing else in its steps."""
+        total = 0
+        while computed < target:
+            tokens = self.prefill_tokens(target - computed, self.max_num_batched_tokens)
+            total += self.duration_ps([(OracleRequest(0, 1, 1, target=target), computed, tokens)])
+            computed += tokens
+        return total
+
+    def load(
+        self, request: OracleRequest, loads: list[tuple[OracleTier | None, int]], now_ps: int, hits_ready_ps: int
+    ) -> None:
         """Put it aside until what it lacks and what it has hit is there."""
         request.load_end_ps = hits_ready_ps
-        if tokens:
-            assert request.link is not None
-            end_ps = request.link.transfer(now_ps, tokens)
-            self.loaded_tokens += tokens
+        request.loads = loads
+        for tier, tokens in loads:
+            link = tier.link if tier else request.link
+            assert link is not None
+            end_ps = link.transfer(now_ps, tokens)
             first = request.cached_blocks
             request.computed += tokens
-            request.load_end_ps = max(end_ps, hits_ready_ps)
-            self.make_findable(request, min(request.computed, request.shareable_tokens))
+            request.load_end_ps = max(end_ps, request.load_end_ps)
+            self.make_findable(request, min(request.computed, request.findable_tokens))
             for block in request.blocks[first : request.cached_blocks]:
                 block.ready_ps = end_ps
         self.put_aside += 1
@@ -388,7 +464,7 @@ class OracleReplica:
         request.computed += tokens
         if request.computed >= request.target:
             request.emitted += 1
-        self.make_findable(request, min(request.computed, request.shareable_tokens, request.target))
+        self.make_findable(request, min(request.computed, request.findable_tokens, request.target))
 
     def duration_ps(self, chunks: list[tuple[OracleRequest, int, int]]) -> int:
         window = self.step_time.window
@@ -421,12 +497,30 @@ class OracleReplica:
     def allocate(self, request: OracleRequest, count: int) -> None:
         for _ in range(count):
             block, _ = self.free.popitem(last=False)
+            evicted: object = object()
             if block.key is not None:
                 del self.cached[block.key]
+                evicted = block.key
                 block.key = None
+            if block.used and self.enable_prefix_caching:
+                self.move_down(0, evicted)
+            block.used = True
             block.ready_ps = 0
             block.holders = 1
             request.blocks.append(block)
+
+    def move_down(self, position: int, content: object) -> None:
+        """Into the tier at this position; what there is no room for goes on to the next."""
+        if position < len(self.tiers):
+            tier = self.tiers[position]
+            tier.blocks[content] = None
+            if len(tier.blocks) > tier.num_blocks:
+                oldest, _ = tier.blocks.popitem(last=False)
+                self.move_down(position + 1, oldest)
+
+    def forget_in_tiers(self, content: tuple) -> None:
+        for tier in self.tiers:
+            tier.blocks.pop(content, None)
 
     def release(self, request: OracleRequest) -> None:
         for block in reversed(request.blocks):
@@ -456,4 +550,5 @@ class OracleReplica:
                 block = request.blocks[request.cached_blocks]
                 block.key = key
                 self.cached[key] = block
+                self.forget_in_tiers(key)
                 request.cached_blocks += 1

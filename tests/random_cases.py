@@ -121,7 +121,9 @@ def random_case(seed: int, loads: bool = False) -> Case:
     long_decodes = random.random() < 0.12
     count = random.randint(1, 6) if long_decodes else random.choice((1, 2, 3, 5, 8, 12, 20, 30))
     lengths = _lengths(random, count, block_size, long_decodes)
-    follows = _sessions(random, lengths) if random.random() < 0.4 else [-1] * count
+    if loads and random.random() < 0.5:
+        lengths = _documents(random, random.choice((8, 20, 40)), block_size)
+    follows = _sessions(random, lengths) if random.random() < 0.4 else [-1] * len(lengths)
     settings = _settings(random, block_size, [prompt + output for prompt, output, _ in lengths])
     times = _queue_times(random, step_time, lengths, settings["max_num_seqs"])
     levels = random.choice((1, 2, 3, 10))
@@ -130,7 +132,9 @@ def random_case(seed: int, loads: bool = False) -> Case:
         for queue_ps, (prompt, output, pieces) in zip(times, lengths, strict=True)
     ]
     links: tuple[tuple[int, int, int], ...] = ()
-    if loads:
+    if loads and random.random() < 0.7:
+        settings["tiers"] = _tiers(random, step_time, settings)
+    if loads and (not settings.get("tiers") or random.random() < 0.3):
         links = tuple(_link(random, step_time, settings) for _ in range(random.choice((1, 1, 2))))
         share = random.choice((0.2, 0.6, 1.0))
         requests = [_loaded(random, r, len(links)) if random.random() < share else r for r in requests]
@@ -139,17 +143,27 @@ def random_case(seed: int, loads: bool = False) -> Case:
     return Case(seed, settings, step_time, tuple(requests), tuple(follows), links)
 
 
+def _tiers(
+    random: Random, step_time: RandomStepTime, settings: dict[str, Any]
+) -> tuple[tuple[int, tuple[int, int, int]], ...]:
+    """Up to three tiers: (blocks, link)."""
+    blocks = settings["num_blocks"]
+    sizes = [random.choice((0, 1, 3, blocks // 2, blocks, 5 * blocks)) for _ in range(random.randint(1, 3))]
+    return tuple((size, _link(random, step_time, settings)) for size in sizes)
+
+
 def _link(random: Random, step_time: RandomStepTime, settings: dict[str, Any]) -> tuple[int, int, int]:
-    """A link that moves a token in a share of a step, or in many steps; often in whole units of time."""
+    """A link that moves a token in a share of a step; often in whole units of time."""
     constant, per_context, _ = step_time.decode(settings["max_num_seqs"])
     step_ps = constant + 10 * per_context + 1
-    token_ps = max(1, round(step_ps * random.choice((0.01, 0.1, 0.5, 0.5, 3))))
+    token_ps = max(1, round(step_ps * random.choice((0.001, 0.001, 0.01, 0.1, 0.5))))
     latency_ps = random.choice((0, 0, random.randint(0, 3 * step_ps)))
     if random.random() < 0.7:
-        token_ps = max(1, token_ps // step_time.unit_ps) * step_time.unit_ps
+        token_ps = token_ps // step_time.unit_ps * step_time.unit_ps or token_ps
         latency_ps -= latency_ps % step_time.unit_ps
     elif random.random() < 0.5:
-        return random.randint(1, 10**13), random.randint(1, 10**6), latency_ps
+        size = random.randint(1, 10**6)
+        return size * 10**12 // token_ps + random.randint(0, 99), size, latency_ps  # of a token's time, about
     return 10**12, token_ps, latency_ps
 
 
@@ -204,6 +218,20 @@ def _sessions(random: Random, lengths: list[tuple[int, int, tuple[tuple[int, int
         asked = random.choice((1, random.randint(1, 20)))
         lengths[index] = (lengths[before][0] + lengths[before][1] + asked, output, lengths[before][2])
     return follows
+
+
+def _documents(random: Random, count: int, block_size: int) -> list[tuple[int, int, tuple[tuple[int, int], ...]]]:
+    """Requests about a few documents that come again and again, some of which begin alike."""
+    documents: list[tuple[tuple[int, int], ...]] = []
+    for number in range(random.randint(2, 5)):
+        begin = random.choice(documents)[:1] if documents and random.random() < 0.4 else ()
+        documents.append((*begin, (number, random.randint(block_size, 8 * block_size))))
+    lengths = []
+    for _ in range(count):
+        pieces = random.choice(documents)
+        prompt = sum(tokens for _, tokens in pieces) + random.choice((0, 1, random.randint(0, 2 * block_size)))
+        lengths.append((prompt, random.randint(1, random.choice((1, 5, 3 * block_size))), pieces))
+    return lengths
 
 
 def _settings(random: Random, block_size: int, totals: list[int]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sim.engine.requests import REJECTED, RequestTable
 from sim.engine.scheduler import EngineConfig
 from sim.engine.scheduling import Fcfs, PriorityScheduling, SchedulingPolicy, ShortestJobFirst
 from sim.engine.stats import bin_of
+from sim.engine.tiers import TierConfig
 from sim.workload._types import Workload
 from tests.oracle import OracleReplica
 from tests.random_cases import Case, random_case
@@ -51,6 +52,7 @@ def engine_of(case: Case) -> tuple[RequestTable, Replica]:
     table.reject_longer(settings.pop("max_model_len"), settings["num_blocks"] * settings["block_size"])
     settings["scheduling"] = SCHEDULING[settings["scheduling"]]
     settings["preemption"] = PREEMPTION[settings["preemption"]]
+    settings["tiers"] = [TierConfig(str(i), n, *link) for i, (n, link) in enumerate(settings.get("tiers", ())) if n]
     replica = Replica(table, EngineConfig(**settings), case.step_time, ContentPaths(settings["block_size"]))
     return table, replica
 
@@ -85,6 +87,8 @@ def observed_engine(case: Case) -> dict[str, object]:
         "busy": stats.busy_ps,
         "gaps": dict(sorted(stats.inter_token_bins().items())),
         "free": replica.pool.free,
+        "tiers": [(tier.used, tier.link.free_ps) for tier in (replica.tiers.tiers if replica.tiers else [])],
+        "from tiers": [list(column) for column in (*table.tier_tokens, stats.tier_tokens) if any(column)],
     }
 
 
@@ -97,6 +101,8 @@ def observed_oracle(case: Case) -> dict[str, object]:
         seen.append((replica.num_running, replica.num_waiting, replica.used_blocks))
         replica.enqueue(index, request)
     replica.advance(FAR)
+    loaded = [[r.tier_tokens[i] if r.tier_tokens else 0 for r in requests] for i in range(len(replica.tiers))]
+    from_tiers = [n for n, tier in zip(replica.tier_tokens, replica.tiers, strict=True) if tier.num_blocks]
     gaps: Counter[int] = Counter()
     for gap, count in replica.inter_token_ps.items():
         gaps[bin_of(gap)] += count
@@ -113,6 +119,12 @@ def observed_oracle(case: Case) -> dict[str, object]:
         "busy": replica.busy_ps,
         "gaps": dict(sorted(gaps.items())),
         "free": replica.num_blocks - replica.used_blocks,
+        "tiers": [
+            (len(tier.blocks), tier.link.transfers[-1][1] if tier.link.transfers else 0)
+            for tier in replica.tiers
+            if tier.num_blocks and replica.enable_prefix_caching
+        ],
+        "from tiers": [column for column in (*loaded, from_tiers) if any(column)],
     }
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from sim.cluster.plugins import make_plugin, must_be_positive, spec_of
 from sim.cluster.policies import ReplicaViews, RequestView
-from sim.engine.blocks import ContentPaths, Path
+from sim.engine.blocks import ContentPaths
+from sim.engine.nodes import Path
 from sim.errors import InputError
 from sim.workload import Pieces
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.blocks import Node
+from sim.engine.nodes import Node
 
 
 class Sequence:
@@ -22,6 +22,7 @@ class Sequence:
         "hit",
         "in_window",
         "index",
+        "loads",
         "node",
         "offset",
         "order",
@@ -37,6 +38,7 @@ class Sequence:
         self.node = node  # the last cached node it holds
         self.registered = registered  # blocks up to the end of that node
         self.hit = registered  # of them, what it found in the prefix cache
+        self.loads: list[tuple[int, int]] | None = None  # (tier, or 0 for a remote, tokens)
         self.duplicate = False
         self.computed = 0
         self.blocks = registered  # held, while it prefills; what was put aside holds those of all its target

@@ -10,23 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-Path = list[tuple[int, int]]
-"""Where a content lies in the tree: (key, end) a piece, `end` in blocks from the start of the content."""
-
-
-class Node:
-    """A run of `num_blocks` cached blocks of one piece, held by `holders` requests; in the free queue if by none."""
-
-    __slots__ = ("children", "holders", "key", "num_blocks", "parent", "ready_ps", "stamp")
-
-    def __init__(self, parent: Node | None, key: int, num_blocks: int, holders: int, ready_ps: int = 0) -> None:
-        self.parent = parent
-        self.key = key
-        self.num_blocks = num_blocks
-        self.holders = holders
-        self.ready_ps = ready_ps  # when the load of its KV ends; 0: it was computed
-        self.stamp = 0  # of its valid entry in the free queue; 0: not in it
-        self.children: dict[int, Node] = {}
+from sim.engine.nodes import Node, Path
+from sim.engine.tiers import Tiers
 
 
 class Match:
@@ -43,10 +28,15 @@ class Match:
 
 
 class BlockPool:
-    """The blocks of one replica. `free` is the number that nobody holds, cached ones included."""
+    """The blocks of one replica. `free` is the number that nobody holds, cached ones included.
 
-    def __init__(self, num_blocks: int) -> None:
+    With `tiers` what is evicted goes there; without, it is lost.
+    """
+
+    def __init__(self, num_blocks: int, tiers: Tiers | None = None) -> None:
         self.num_blocks: Final = num_blocks
+        self.tiers: Final = tiers
+        self._unused = num_blocks  # blocks that never held anything; they are at the front of the queue
         self.free = num_blocks
         self.root: Final = Node(None, -1, 0, 1)
         self._queue: deque[tuple[Node | None, int]] = deque([(None, num_blocks)])  # (node, stamp) or (None, blocks)
@@ -55,6 +45,9 @@ class BlockPool:
     def take(self, count: int) -> None:
         """Allocate `count` blocks from the front of the free queue, evicting what is cached in them."""
         self.free -= count
+        if self.tiers is not None:
+            self._take_down(self.tiers, count)
+            return
         queue = self._queue
         while count > 0:
             node, number = queue[0]
@@ -89,6 +82,33 @@ class BlockPool:
                 return False
         return count <= 0
 
+    def _take_down(self, tiers: Tiers, count: int) -> None:
+        """`take` where what is evicted goes down the tiers."""
+        queue = self._queue
+        while count > 0:
+            node, number = queue[0]
+            if node is None:
+                if number > count:
+                    queue[0] = (None, number - count)
+                    number = count
+                else:
+                    queue.popleft()
+                count -= number
+                unused = number if number < self._unused else self._unused
+                self._unused -= unused
+                if number > unused:
+                    tiers.enter_unfindable(1, number - unused)
+            elif node.stamp != number:
+                queue.popleft()  # the node left the queue before
+            else:
+                evicted = count
+                if node.num_blocks <= count:
+                    evicted = node.num_blocks
+                    node.stamp = 0
+                    queue.popleft()
+                count -= evicted
+                tiers.enter(1, node, evicted)
+
     def match(self, path: Path, limit: int) -> Match:
         """The longest cached prefix of `path`, of at most `limit` blocks. Changes nothing."""
         node, taken, num_blocks, free_blocks, ready_ps = self.walk(path, limit)
@@ -106,7 +126,7 @@ class BlockPool:
                 end = limit
             while depth < end:
                 child = node.children.get(key)
-                if child is None:
+                if child is None or child.tier:
                     return node, taken, depth, free_blocks, ready_ps
                 node = child
                 taken = child.num_blocks
@@ -120,6 +140,33 @@ class BlockPool:
                 if taken < child.num_blocks:
                     return node, taken, depth, free_blocks, ready_ps
         return node, taken, depth, free_blocks, ready_ps
+
+    def below(self, match: Match, path: Path, limit: int) -> list[tuple[int, int]]:
+        """How `path` goes on in the tiers behind a match, up to `limit` blocks: (tier from 1, blocks), in order."""
+        found: list[tuple[int, int]] = []
+        node = match.node
+        depth = match.num_blocks
+        if match.taken < node.num_blocks:
+            return found
+        for key, end in path:
+            if end > limit:
+                end = limit
+            while depth < end:
+                child = node.children.get(key)
+                if child is None:
+                    return found
+                taken = child.num_blocks
+                if taken > end - depth:
+                    taken = end - depth
+                if found and found[-1][0] == child.tier:
+                    found[-1] = (child.tier, found[-1][1] + taken)
+                else:
+                    found.append((child.tier, taken))
+                depth += taken
+                if taken < child.num_blocks:
+                    return found
+                node = child
+        return found
 
     def hold(self, match: Match) -> Node:
         """Hold what `match` found; returns the last node held."""
@@ -142,6 +189,7 @@ class BlockPool:
         parent = node.parent
         assert parent is not None
         head = Node(parent, node.key, num_blocks, node.holders, node.ready_ps)
+        head.tier = node.tier
         parent.children[node.key] = head
         head.children[node.key] = node
         node.parent = head
@@ -162,7 +210,13 @@ class BlockPool:
             if end <= registered:
                 break
             if key in node.children:
-                return node, registered, True
+                if not node.children[key].tier:
+                    return node, registered, True
+                node, registered = self._claim(node, registered, key, end, ready_ps)
+                if registered == end:
+                    continue
+                if key in node.children:
+                    return node, registered, True
             if node.key == key and node.holders == 1 and not node.children and not ready_ps:
                 node.num_blocks += end - registered
             else:
@@ -171,6 +225,22 @@ class BlockPool:
                 node = child
             registered = end
         return node, registered, False
+
+    def _claim(self, node: Node, registered: int, key: int, end: int, ready_ps: int) -> tuple[Node, int]:
+        """Blocks up to `end` that lie in tiers behind `node` are a request's now, and in the tiers no more."""
+        assert self.tiers is not None
+        while registered < end:
+            child = node.children.get(key)
+            if child is None or not child.tier:
+                break
+            if child.num_blocks > end - registered:
+                child = self._split(child, end - registered)
+            self.tiers.leave(child)
+            child.holders = 1
+            child.ready_ps = ready_ps
+            registered += child.num_blocks
+            node = child
+        return node, registered
 
     def release(self, node: Node, registered: int, held: int) -> None:
         """Give back a request's `held` blocks, of which the first `registered` are cached ones that end at `node`."""

@@ -11,9 +11,10 @@ import math
 from typing import Final
 
 from sim.engine.batch import Prefills, Sequence
-from sim.engine.blocks import ContentPaths, Path
+from sim.engine.blocks import ContentPaths
 from sim.engine.decoding import ORDER_BITS
 from sim.engine.link import Link
+from sim.engine.nodes import Path
 from sim.engine.requests import RequestTable
 from sim.engine.scheduler import EngineConfig, Scheduler
 from sim.latency import StepTime
@@ -28,7 +29,8 @@ class Replica(Scheduler):
         super().__init__(table, config, step_time.window, paths)
         self.next_ps = NEVER  # the next boundary that needs attention
         self.finished: list[int] | None = None  # where to note who finishes, if anybody wants to know
-        self._idle = True  # no step executes
+        self._waits_for_load = False  # no step executes, and `next_ps` is when a load ends
+        self._prefill_costs: Final[dict[int, int]] = {}
         self._async: Final = config.async_scheduling
         self._step_time: Final = step_time
         self._decode_cost: Final[dict[int, tuple[int, int, int, int]]] = {}
@@ -57,15 +59,16 @@ class Replica(Scheduler):
         self.num_waiting += 1
         if self.num_waiting > stats.peak_waiting:
             stats.peak_waiting = self.num_waiting
-        if self._idle:
-            if queue_ps < self.next_ps:
-                self.next_ps = queue_ps
+        if self.next_ps == NEVER:
+            self.next_ps = queue_ps
         elif (
             self._run_steps > 1
-            and (self.num_waiting - self._aside.num == 1 or not self._fcfs)
+            and (self.num_waiting - self._num_aside == 1 or not self._fcfs)
             and len(self._running) - len(self._finishing) < self._max_num_seqs
         ):
             self._commit_run(self._steps_by(queue_ps))
+        elif self._waits_for_load and queue_ps < self.next_ps:
+            self.next_ps = queue_ps
 
     def enqueue_remote(self, index: int, queue_ps: int, tokens: int, link: Link) -> None:
         """Queue a request of whose prompt the KV of the first `tokens` tokens lies elsewhere, and comes over `link`.
@@ -142,9 +145,9 @@ class Replica(Scheduler):
             self._leave()  # before the run counts its seats and blocks: it starts with their last token
         if self._run_steps:
             self._commit_run(self._run_steps)
-        self._idle = False
-        if self._aside.num_loading:
-            self._aside.wake(now)
+        if self._num_loading:
+            self._waits_for_load = False
+            self._wake(now)
         if self._async:
             self._boundary_async(now)
             return
@@ -200,8 +203,8 @@ class Replica(Scheduler):
 
     def _sleep(self) -> None:
         """No step starts: what happens next is that a load ends, if one goes on, or that a request is queued."""
-        self._idle = True
-        self.next_ps = self._aside.next_end_ps() if self._aside.num_loading else NEVER
+        self._waits_for_load = self._num_loading > 0
+        self.next_ps = self._aside.next_end_ps() if self._num_loading else NEVER
 
     def _start(self, now: int, duration: int, ending: list[Sequence]) -> None:
         """A step starts that ends the prefill of `ending`."""
@@ -239,7 +242,7 @@ class Replica(Scheduler):
     def _plan(self, start: int) -> None:
         """The run just composed starts at `start`; the boundary that ends it is what needs attention next."""
         self._run_start_ps = start
-        if self._aside.num_loading and self._run_steps > 1:
+        if self._num_loading and self._run_steps > 1:
             self._run_steps = self._steps_by(self._aside.next_end_ps())  # as if a request were queued then
         steps = self._run_steps
         if self._async:
@@ -322,7 +325,7 @@ class Replica(Scheduler):
             budget = self._schedule_running(step, need, budget, batch)
             paid = need = decoding.block_phase[step % self._block_size]
         steady = True
-        queued = self.num_waiting > self._aside.num_loading
+        queued = self.num_waiting > self._num_loading
         if queued and not self._preempted_now and budget > 0 and len(self._running) < self._max_num_seqs:
             if batch is None:
                 batch = Prefills()
@@ -367,6 +370,29 @@ class Replica(Scheduler):
         self._run_slope_ps = slope
         self._run_paid_blocks = paid
         self._run_steps = steps
+
+    def _prefill_ps(self, computed: int, target: int) -> int:
+        key = (computed << 32) | target
+        known = self._prefill_costs.get(key)
+        if known is not None:
+            return known
+        longest = self._max_num_batched_tokens
+        if self._threshold and self._threshold < longest:
+            longest = self._threshold
+        total = 0
+        while computed < target:
+            chunk = target - computed if target - computed < longest else longest
+            batch = Prefills()
+            batch.add(computed, chunk, self._window)
+            computed += chunk
+            duration = self._step_time.mixed(
+                0, 0, 0, 1, batch.tokens, batch.pairs, batch.window_pairs, batch.context, 1 if computed == target else 0
+            )
+            total += duration if duration > 1 else 1
+        if len(self._prefill_costs) >= 4096:
+            self._prefill_costs.clear()
+        self._prefill_costs[key] = total
+        return total
 
     def _finish_mixed(self, step: int, batch: Prefills) -> int:
         """The duration of a step with prefill chunks; whoever ends its prefill in it decodes from the next on."""

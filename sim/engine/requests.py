@@ -39,6 +39,7 @@ class RequestTable:
         self.first_token_ps: array[int] = array("q", [-1]) * n
         self.finish_ps: array[int] = array("q", [-1]) * n
         self.cached_tokens: array[int] = array("i", [0]) * n
+        self.tier_tokens: list[array[int]] = []  # of its prompt, loaded from each tier at its first admission
         self.preemptions: array[int] = array("i", [0]) * n
         self.replica: array[int] = array("i", [-1]) * n
         self.outcome: array[int] = array("b", [SERVED]) * n
@@ -49,6 +50,16 @@ class RequestTable:
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    def note_tiers(self, number: int) -> None:
+        """Make a column of loaded tokens for each tier of the replicas."""
+        while len(self.tier_tokens) < number:
+            self.tier_tokens.append(array("q", [0]) * len(self))
+
+    def loaded(self, index: int, level: int, tokens: int) -> None:
+        """A request has loaded tokens from a tier, counted from 1; 0, from elsewhere, is not noted."""
+        if level:
+            self.tier_tokens[level - 1][index] += tokens
 
     def reject_longer(self, max_model_len: int, cache_tokens: int) -> None:
         """Mark as rejected what no replica can serve: prompt and output beyond max_model_len or the whole KV cache."""

@@ -7,20 +7,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sim.engine.batch import Prefills, Sequence
-from sim.engine.blocks import BlockPool, ContentPaths, Match, Path
+from sim.engine.blocks import BlockPool, ContentPaths, Match
 from sim.engine.decoding import ORDER_BITS, ORDER_MASK, Decoding
 from sim.engine.link import Link
 from sim.engine.loading import Aside
+from sim.engine.nodes import Path
 from sim.engine.preemption import PreemptionPolicy, PreemptLast
 from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
 from sim.engine.requests import RequestTable
 from sim.engine.scheduling import Fcfs, SchedulingPolicy
 from sim.engine.stats import ReplicaStats
+from sim.engine.tiers import TierConfig, Tiers
 from sim.errors import InputError
 
 MOST_PREEMPTIONS: Final = 100_000  # of one request; a policy of the user's that goes beyond would go on for ever
+MOST_LOADING: Final = 8  # preemptions after which a request loads no more: loads and preemptions must come to an end
 _PRIVATE: Final = 1 << 40  # keys of private content: above every interned key
 _ENDLESS: Final = 1 << 61  # blocks
+_NOTHING: Final[list[tuple[int, int]]] = []
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class EngineConfig:
     long_prefill_token_threshold: int = 0
     scheduling: SchedulingPolicy = field(default_factory=Fcfs)
     preemption: PreemptionPolicy = field(default_factory=PreemptLast)
+    tiers: list[TierConfig] = field(default_factory=list)  # nearest first; empty: what is evicted is lost
 
 
 class Scheduler:
@@ -47,7 +52,12 @@ class Scheduler:
     def __init__(self, table: RequestTable, config: EngineConfig, window: int, paths: ContentPaths) -> None:
         self.num_waiting = 0  # requests queued and not running, those put aside included
         self.stats: Final = ReplicaStats()
-        self.pool: Final = BlockPool(config.num_blocks)
+        tiers = Tiers(config.tiers) if config.enable_prefix_caching else Tiers([])
+        self.tiers: Final[Tiers | None] = tiers if tiers.tiers else None
+        self.pool: Final = BlockPool(config.num_blocks, self.tiers)
+        if self.tiers is not None:
+            self.stats.tier_tokens = [0] * len(self.tiers.tiers)
+            table.note_tiers(len(self.tiers.tiers))
         self._table: Final = table
         self._block_size: Final = config.block_size
         self._max_num_seqs: Final = config.max_num_seqs
@@ -63,6 +73,9 @@ class Scheduler:
         self._prefilling: list[Sequence] = []
         self._decoding: Final = Decoding(self._running, config.block_size, window)
         self._aside: Final = Aside()
+        self._num_aside = 0
+        self._num_loading = 0  # of them; the others are ready
+        self._tier_hit = False  # the head found something in the tiers
         self._remote: Final[dict[int, tuple[int, Link]]] = {}  # tokens whose KV lies elsewhere, and how it comes
         self._finishing: Final[list[Sequence]] = []  # their last token is being made
         self._ending: list[Sequence] = []  # whose prefill ends in the step just composed
@@ -210,10 +223,9 @@ class Scheduler:
         threshold = self._threshold
         pool = self.pool
         waiting = self._waiting
-        aside = self._aside
-        if aside.num > aside.num_loading:
+        if self._num_aside > self._num_loading:
             budget = self._admit_ready(budget, batch, now)
-        while self.num_waiting > aside.num and budget > 0 and len(self._running) < self._max_num_seqs:
+        while self.num_waiting > self._num_aside and budget > 0 and len(self._running) < self._max_num_seqs:
             index = waiting.head()
             emitted = self._emitted.get(index, 0)
             target = table.prompt_tokens[index] + emitted
@@ -229,8 +241,11 @@ class Scheduler:
                     hit = match.num_blocks
                     free_hit = match.free_blocks
                     loads = match.ready_ps > now
-            if self._remote and self._remote_tokens(index, target) > hit * size:
-                loads = True
+            loads_from = _NOTHING
+            if self._remote or self.tiers is not None:
+                loads_from = self._choose_loads(index, target, match, now)
+                if loads_from:
+                    loads = True
             chunk = target - hit * size
             if not loads:  # else it takes the blocks of all its prompt
                 if threshold and chunk > threshold:
@@ -239,28 +254,30 @@ class Scheduler:
                     chunk = budget
             need = (chunk + size - 1) // size
             if need + free_hit > pool.free:
-                # its own hits may be evicted, or get there, and then it may fit
-                return free_hit == 0 and not loads
+                # its own hits may be evicted, or get there, or leave their tier, and then it may fit
+                return free_hit == 0 and not loads and not self._tier_hit
             waiting.pop()
             self.num_waiting -= 1
             if match is not None and hit:
                 node = pool.hold(match)
-            pool.take(need)
             sequence = Sequence(index, self._orders, target, emitted, node, hit)
             sequence.computed = hit * size
             if loads:
-                self._put_aside(sequence, 0 if match is None else match.ready_ps, now)
+                self._put_aside(sequence, loads_from, 0 if match is None else match.ready_ps, now)
+                pool.take(need)
             else:
+                pool.take(need)
                 budget -= chunk
-                self._remote.pop(index, None)
+                if self._remote:
+                    self._remote.pop(index, None)
                 self._seat(sequence, chunk, batch, now)
         return True
 
     def _admit_ready(self, budget: int, batch: Prefills, now: int) -> int:
         """Those whose load has ended run, as far as seats and budget allow; returns the budget left."""
-        aside = self._aside
-        while aside.num > aside.num_loading and budget > 0 and len(self._running) < self._max_num_seqs:
-            sequence = aside.pop()
+        while self._num_aside > self._num_loading and budget > 0 and len(self._running) < self._max_num_seqs:
+            sequence = self._aside.pop()
+            self._num_aside -= 1
             self.num_waiting -= 1
             chunk = sequence.target - sequence.computed
             if self._threshold and chunk > self._threshold:
@@ -282,36 +299,86 @@ class Scheduler:
         if table.scheduled_ps[index] < 0:
             table.scheduled_ps[index] = now
             table.cached_tokens[index] = cached
+            if sequence.loads:
+                for level, tokens in sequence.loads:
+                    table.loaded(index, level, tokens)
+        if sequence.loads:
+            for level, tokens in sequence.loads:
+                self.stats.loaded(level, tokens)
         self._running[self._orders] = sequence
         self._orders += 1
         self._take_chunk(sequence, chunk, batch)
 
     # -- loads ---------------------------------------------------------------------------------------------------------
 
-    def _remote_tokens(self, index: int, target: int) -> int:
-        """Leading tokens of the request's prompt whose KV can be loaded from elsewhere: never the last one's."""
-        remote = self._remote.get(index)
-        if remote is None:
-            return 0
-        return remote[0] if remote[0] < target else target - 1
+    def _prefill_ps(self, computed: int, target: int) -> int:
+        """How long a prefill from `computed` tokens to `target` takes alone."""
+        raise NotImplementedError
 
-    def _put_aside(self, sequence: Sequence, ready_ps: int, now: int) -> None:
+    def _choose_loads(self, index: int, target: int, match: Match | None, now: int) -> list[tuple[int, int]]:
+        """What the request loads: (tier from 1, or 0 for its remote KV, the token up to which), in order."""
+        self._tier_hit = False
+        size = self._block_size
+        hit = 0 if match is None else match.num_blocks
+        remote = self._remote.get(index)
+        if remote is not None:
+            tokens = remote[0] if remote[0] < target else target - 1
+            if tokens > hit * size:
+                return [(0, tokens)]
+        tiers = self.tiers
+        if tiers is None or match is None or self._table.preemptions[index] >= MOST_LOADING:
+            return _NOTHING
+        runs = self.pool.below(match, self._path(index), (target - 1) // size)
+        if not runs:
+            return _NOTHING
+        self._tier_hit = True
+        there = match.ready_ps if match.ready_ps > now else now
+        best = there + self._prefill_ps(hit * size, target)
+        depth = hit
+        ends: list[tuple[int, int]] = []
+        chosen = 0
+        for level, blocks in runs:
+            depth += blocks
+            end = tiers.tiers[level - 1].link.end_ps(now, blocks * size)
+            if end > there:
+                there = end
+            ends.append((level, depth * size))
+            first_token = there + self._prefill_ps(depth * size, target)
+            if first_token < best:
+                best = first_token
+                chosen = len(ends)
+        return ends[:chosen]
+
+    def _put_aside(self, sequence: Sequence, loads: list[tuple[int, int]], ready_ps: int, now: int) -> None:
         """Load the KV of a request that holds all the blocks of its prompt; its hits are there at `ready_ps`."""
         size = self._block_size
         sequence.blocks = (sequence.target + size - 1) // size
+        sequence.loads = []
         remote = self._remote.pop(sequence.index, None)
-        if remote is not None:
-            tokens = remote[0] if remote[0] < sequence.target else sequence.target - 1
-            if tokens > sequence.computed:
-                end = remote[1].reserve(now, tokens - sequence.computed)
-                self.stats.loaded_tokens += tokens - sequence.computed
-                sequence.computed = tokens
-                if end > ready_ps:
-                    ready_ps = end
-                if self._caching:
-                    self._register(sequence, tokens // size, ready_ps)
+        for level, until in loads:
+            if level == 0:
+                assert remote is not None
+                link = remote[1]
+            else:
+                assert self.tiers is not None
+                link = self.tiers.tiers[level - 1].link
+            tokens = until - sequence.computed
+            end = link.reserve(now, tokens)
+            sequence.loads.append((level, tokens))
+            sequence.computed = until
+            if end > ready_ps:
+                ready_ps = end
+            if self._caching:
+                self._register(sequence, until // size, end)
         self.num_waiting += 1
+        self._num_aside += 1
+        self._num_loading += 1
         self._aside.put(sequence, ready_ps)
+
+    def _wake(self, now: int) -> None:
+        """Those whose load has ended by now are ready."""
+        ended = self._aside.wake(now)
+        self._num_loading -= ended
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
@@ -350,7 +417,7 @@ class Scheduler:
         self._release(victim, computed + granted)
         self._preempted_now = True
         table.preemptions[index] += 1
-        if table.preemptions[index] > MOST_PREEMPTIONS and not self._aside.num:  # else the load's end may help
+        if table.preemptions[index] > MOST_PREEMPTIONS and not self._num_aside:  # else the load's end may help
             problem = f"request {index} was preempted {MOST_PREEMPTIONS} times: the policy lets nobody finish"
             raise InputError("deployment.preemption", problem)
         self.stats.preemptions += 1

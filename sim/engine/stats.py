@@ -25,7 +25,8 @@ class ReplicaStats:
         self.peak_waiting = 0
         self.hit_tokens = 0
         self.looked_up_tokens = 0
-        self.loaded_tokens = 0
+        self.loaded_tokens = 0  # from elsewhere over a link, tiers aside
+        self.tier_tokens: list[int] = []  # loaded from each tier
         self.steps = 0
         self.busy_ps = 0
         self.block_area = 0.0  # blocks held x time
@@ -46,6 +47,13 @@ class ReplicaStats:
         self.seat_area += float(seats) * total_ps
         if decodes:
             self.inter_token(first_ps, slope_ps, steps, decodes)
+
+    def loaded(self, level: int, tokens: int) -> None:
+        """A request that takes its seat has loaded tokens from a tier, counted from 1, or from elsewhere (0)."""
+        if level:
+            self.tier_tokens[level - 1] += tokens
+        else:
+            self.loaded_tokens += tokens
 
     def inter_token(self, first_ps: int, slope_ps: int, steps: int, sequences: int) -> None:
         """`sequences` sequences each see `steps` gaps between tokens: first, first + slope, ..."""
