@@ -71,6 +71,8 @@ def outside_envelope(deployment: Deployment, workload: Workload, saturation: str
         reasons.append(f"{deployment.flow_control.name} flow control was never measured")
     if deployment.prefill_replicas:
         reasons.append("prefill and decode pools were never measured")
+    if deployment.kv_offload.name != "none":
+        reasons.append("KV offloading was never measured")
     if saturation not in (None, "stable"):
         reasons.append(f"{saturation}: queues amplify every error")
     return reasons

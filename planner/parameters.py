@@ -17,7 +17,16 @@ from sim.checks import check_engine_version
 from sim.deployment import PREFILL_SETTINGS, Deployment, PolicySpec
 from sim.errors import InputError
 
-POLICIES = ("scheduling", "preemption", "routing", "admission", "flow_control", "disaggregation", "prefill_routing")
+POLICIES = (
+    "kv_offload",
+    "scheduling",
+    "preemption",
+    "routing",
+    "admission",
+    "flow_control",
+    "disaggregation",
+    "prefill_routing",
+)
 GATEWAYS = ("none", "llm-d")
 
 # Policies that never look at a replica's state, so that how stale a snapshot is cannot matter to them.
@@ -129,6 +138,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "enable_prefix_caching": _flag,
     "kv_cache_dtype": partial(_one_of, allowed=tuple(KV_DTYPE_BYTES)),
     "quantization": partial(_word, optional=True),
+    "kv_offload": partial(_policy, kind="kv_offload"),
     "async_scheduling": _flag,
     "long_prefill_token_threshold": partial(_whole, minimum=0),
     "num_gpu_blocks_override": partial(_whole, minimum=1, optional=True),
@@ -186,6 +196,8 @@ def policy_name(value: Any) -> str:
 def canonical(parameters: Mapping[str, Any]) -> Parameters:
     """The one form of all parameters that make the same deployment: what cannot matter is set to its default."""
     same = dict(parameters)
+    if not same["enable_prefix_caching"] or _is_empty(same["kv_offload"]):
+        same["kv_offload"] = DEFAULTS["kv_offload"]
     if same["replicas"] == 1:
         same["routing"] = DEFAULTS["routing"]
     if same["prefill_replicas"] == 0:
@@ -201,6 +213,13 @@ def canonical(parameters: Mapping[str, Any]) -> Parameters:
     if same["long_prefill_token_threshold"] >= budget:
         same["long_prefill_token_threshold"] = 0  # a chunk is never longer than the step's token budget
     return same
+
+
+def _is_empty(offload: Any) -> bool:
+    """Whether the shipped tiers have no room."""
+    sizes = ("host_gib", "peer_gib", "disk_gib")
+    given = offload if isinstance(offload, Mapping) else {}
+    return policy_name(offload) == "tiered" and not any(given.get(size, 0) for size in sizes)
 
 
 def _deciding(parameters: Mapping[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ def make_replicas(
         long_prefill_token_threshold=deployment.long_prefill_token_threshold,
         scheduling=make_policy("scheduling", deployment.scheduling, "deployment.scheduling"),
         preemption=make_policy("preemption", deployment.preemption, "deployment.preemption"),
+        tiers=make_policy("kv_offload", deployment.kv_offload, "deployment.kv_offload").tiers(deployment),
     )
     paths = ContentPaths(deployment.block_size)
     return [kind(table, config, step_time, paths) for _ in range(deployment.replicas)]

@@ -37,6 +37,7 @@ class Deployment:
     enable_prefix_caching: bool = True
     kv_cache_dtype: str = "auto"  # auto (the model's 16-bit type) | fp8
     quantization: str | None = None  # None: as the checkpoint is
+    kv_offload: PolicySpec = PolicySpec("none")  # where KV goes that the GPU's memory has no room for
     async_scheduling: bool = True
     long_prefill_token_threshold: int = 0  # 0: none
     num_gpu_blocks_override: int | None = None  # KV blocks a replica, say from an engine's log; None: as memory allows

@@ -70,7 +70,7 @@ def kv_capacity(deployment: Deployment) -> KVCapacity:
     kv = usable - weights - activation - non_torch - graphs
     if deployment.num_gpu_blocks_override is None:
         _refuse_without_room(deployment, usable, weights, activation, non_torch, graphs)
-    block_bytes = deployment.block_size * _bytes_per_token_in_pool(deployment)
+    block_bytes = deployment.block_size * kv_bytes_per_token_per_gpu(deployment)
     num_blocks = kv // block_bytes
     if deployment.num_gpu_blocks_override is not None:
         num_blocks, kv = deployment.num_gpu_blocks_override, deployment.num_gpu_blocks_override * block_bytes
@@ -110,7 +110,7 @@ def activation_peak_bytes(
         up, down = model.expert_gemms(tp)
         widths.append(model.experts_per_token * (max(up.n, down.n) + down.k))
     forward = tokens * max(widths) * 2
-    older = _version(engine_version) < (0, 11)
+    older = engine_release(engine_version) < (0, 11)
     per_logit = SAMPLER_BYTES_PER_LOGIT_BEFORE_0_11 if older else SAMPLER_BYTES_PER_LOGIT
     sampler = min(max_num_seqs, tokens) * model.vocab_size * per_logit
     return alive + max(forward, sampler)
@@ -127,7 +127,7 @@ def capture_sizes(max_num_seqs: int) -> list[int]:
 def cuda_graph_bytes(model: ModelSpec, max_num_seqs: int, engine_version: str) -> int:
     """What the engine sets aside for CUDA graphs, in bytes on one GPU: piecewise graphs of every capture size and
     full ones up to max_num_seqs, in proportion to layers. 0 before vLLM 0.21, which does not count them."""
-    if _version(engine_version) < GRAPHS_IN_BUDGET_SINCE:
+    if engine_release(engine_version) < GRAPHS_IN_BUDGET_SINCE:
         return 0
     sizes = capture_sizes(max_num_seqs)
     graphs = len(sizes) + sum(size <= max_num_seqs for size in sizes)
@@ -141,7 +141,8 @@ def api_server_defaults(gpu: GPUSpec) -> tuple[int, int]:
     return (1024, 8192) if large else (256, 2048)
 
 
-def _version(text: str) -> tuple[int, int]:
+def engine_release(text: str) -> tuple[int, int]:
+    """(0, 15) of ``0.15.1``; (0, 0) where there is no number."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
@@ -170,7 +171,7 @@ def _refuse_without_room(
         raise DoesNotFit("deployment", problem)
 
 
-def _bytes_per_token_in_pool(deployment: Deployment) -> int:
+def kv_bytes_per_token_per_gpu(deployment: Deployment) -> int:
     """Bytes that a token takes in the pool of blocks on one GPU, in every layer.
 
     Where some layers have a window and others none, vLLM makes groups of equally many layers that share one pool, and

@@ -38,6 +38,7 @@ _SCALARS = {
     "jain_index": "max",
     "preemptions": "min",
     "prefix_hit_rate": "max",
+    "tier_hit_rate": "max",
     "kv_capacity_tokens": "max",
     "kv_utilization_mean": "min",
     "seats_mean_utilization": "min",

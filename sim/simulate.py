@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.assemble import gateway_policy, make_prefill_pool, make_replicas, with_deciders
+from sim.cache_sources import cache_sources, tier_names
 from sim.checks import check_deployment
 from sim.cluster.cluster import Cluster
 from sim.deployment import Deployment
@@ -258,7 +259,7 @@ class Result:
             "cost_per_hour": cost,
             "cost_per_million_output_tokens": cost / tokens_per_hour * 1e6 if tokens_per_hour else None,
             "preemptions": sum(s.preemptions for s in stats),
-            "prefix_hit_rate": hits / looked_up if looked_up else 0.0,
+            **cache_sources(self.replicas, hits, looked_up),
             "kv_capacity_tokens": self.capacity.tokens,
             "max_model_len": self.capacity.max_model_len,
             "kv_utilization_mean": min(1.0, math.fsum(s.block_area for s in stats) * share / self.capacity.num_blocks),
@@ -285,7 +286,7 @@ class Result:
         replicas = [self._replica_summary(replica, prefill.table, i) for i, replica in enumerate(prefill.replicas)]
         return prefill.summary(self.records.offered, self.duration_s) | {
             "preemptions": preemptions + sum(s.preemptions for s in stats),
-            "prefix_hit_rate": hits / looked_up if looked_up else 0.0,
+            **cache_sources([*self.replicas, *prefill.replicas], hits, looked_up),
             "prefill_replicas": replicas,
             "ttft_parts_ms": prefill.ttft_parts_ms(self.table, self.overhead.first_token_ps),
         }
@@ -334,7 +335,7 @@ class Result:
             "completed": int((done & (np.frombuffer(table.replica, dtype=np.int32) == number)).sum()),
             "utilization": min(1.0, stats.busy_ps / duration_ps) if duration_ps else 0.0,
             "peak_queue": stats.peak_waiting,
-            "prefix_hit_rate": stats.hit_tokens / stats.looked_up_tokens if stats.looked_up_tokens else 0.0,
+            **cache_sources([replica], stats.hit_tokens, stats.looked_up_tokens),
             "preemptions": stats.preemptions,
             "steps": stats.steps,
         }
@@ -372,6 +373,7 @@ class Result:
             "prompt_tokens": records.prompt_tokens,
             "output_tokens": records.output_tokens,
             "cached_tokens": records.cached_tokens,
+            **self._tier_tokens(),
             "preemptions": records.preemptions,
             "replica": records.replica,
             "stage": records.stage,
@@ -388,6 +390,15 @@ class Result:
                 writer.writerow(
                     [i, self._outcome(i), classes[records.slo_class[i]], *(c[i] for c in counts.values()), *times]
                 )
+
+    def _tier_tokens(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Tokens of each request's prompt that were loaded from each tier at its first admission."""
+        tables = [self.table, *([self.prefill.table] if self.prefill is not None else [])]
+        found = {}
+        for number, name in enumerate(tier_names(self.replicas)):
+            columns = [np.frombuffer(table.tier_tokens[number], dtype=np.int64) for table in tables]
+            found[f"{name}_tokens"] = np.sum(columns, axis=0)
+        return found
 
     def _outcome(self, index: int) -> str:
         records = self.records

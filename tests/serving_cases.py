@@ -163,6 +163,9 @@ def random_plan(random: Random, load: Workload) -> Deployment:
                 policy("probabilistic", k=1.0),
             )
         ),
+        kv_offload=policy("tiered", host_gib=random.choice((0.01, 0.1, 1)), disk_gib=random.choice((0, 0.5)))
+        if random.random() < 0.4
+        else policy("none"),
         gateway=random.choice(("none", "llm-d")),
         snapshot_interval_ms=random.choice((0.0, 50.0)),
     )

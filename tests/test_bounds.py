@@ -72,6 +72,7 @@ def random_parameters(draw: random.Random, gpu: str) -> Parameters:
             "gateway": draw.choice(["none", "llm-d"]),
             "gpu_memory_utilization": draw.choice([0.9, 0.95]),
             "long_prefill_token_threshold": draw.choice([0, 0, 100]),
+            "kv_offload": draw.choice(["none", {"name": "tiered", "host_gib": 2, "disk_gib": 50}]),
             **(random_pool(draw) if draw.random() < 0.4 else {}),
         }
     )

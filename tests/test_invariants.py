@@ -19,7 +19,7 @@ import pytest
 
 from sim.cluster.admission.always_admit import AlwaysAdmit
 from sim.cluster.policies import AdmissionPolicy, RequestView
-from sim.engine.blocks import Node
+from sim.engine.nodes import Node
 from sim.errors import InputError
 from sim.latency import load_coefficients
 from sim.latency.coefficient_set import RequestCoefficients
@@ -127,6 +127,8 @@ def test_a_prompt_is_looked_up_once_an_admission_and_never_hit_whole() -> None:
         assert (cached % case.plan.block_size == 0).all(), case.seed
         if not case.plan.enable_prefix_caching:
             assert not cached.any(), case.seed
+        loaded = sum(np.array(column, dtype=np.int64) for column in case.result.table.tier_tokens)
+        assert (cached + loaded < case.load.prompt_tokens).all(), case.seed
         stats = [replica.stats for replica in case.result.replicas]
         scheduled = table["scheduled_ps"] >= 0
         if not table["preemptions"].any():
@@ -148,10 +150,17 @@ def test_every_block_comes_back_and_none_is_cached_twice() -> None:
     for case in cases():
         for replica in case.result.replicas:
             pool = replica.pool
-            cached = list(nodes_below(pool.root))
+            everywhere = list(nodes_below(pool.root))
+            cached = [node for node in everywhere if not node.tier]
             assert 0 <= pool.free <= pool.num_blocks, case.seed
             assert sum(node.num_blocks for node in cached) <= pool.num_blocks, case.seed
-            assert all(node.num_blocks > 0 for node in cached)
+            assert all(node.num_blocks > 0 for node in everywhere)
+            for level, tier in enumerate(replica.tiers.tiers if replica.tiers else [], start=1):
+                unfindable = sum(count for node, count in tier.queue if node is None)
+                held = sum(node.num_blocks for node in everywhere if node.tier == level)
+                assert held + unfindable == tier.used <= tier.num_blocks, case.seed
+            for node in everywhere:  # the GPU's first, then those of each tier
+                assert node.parent is pool.root or node.parent.tier <= node.tier, case.seed
             if not case.load.time_limit_ps:
                 assert pool.free == pool.num_blocks == case.result.capacity.num_blocks, case.seed
                 assert all(node.holders == 0 for node in cached), case.seed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -282,6 +283,54 @@ def test_what_the_own_cache_holds_does_not_travel() -> None:
     )
     run(first, second)
     assert link.transfers == [(1000, 1000 + 20 + 30)]
+
+
+def in_host_memory(**settings: Any) -> tuple[OracleReplica, OracleRequest]:
+    """The third request asks for the first's 12 tokens when the second has taken their blocks."""
+    first, third = (OracleRequest(at, 13, 1, pieces=((1, 12),)) for at in (0, 2000))
+    return run(first, OracleRequest(1000, 16, 1), third, num_blocks=4, **settings), third
+
+
+def test_what_was_evicted_is_loaded_from_the_tier_that_it_went_to() -> None:
+    replica, request = in_host_memory(tiers=((10, (10**12, 2, 20)),))
+    # 20 + 12 x 2 for the load, 100 + 10 for the last token; 100 + 130 without
+    assert times(request) == (2044, 2154, 2154)
+    assert (request.cached_tokens, request.tier_tokens, replica.tier_tokens) == (0, [12], [12])
+
+
+def test_what_is_as_fast_computed_is_not_loaded() -> None:
+    _, request = in_host_memory(tiers=((10, (10**12, 10, 0)),))
+    assert times(request) == (2000, 2230, 2230)
+    assert request.tier_tokens == [0]
+
+
+def test_what_a_tier_has_no_room_for_goes_down_and_what_was_used_last_stays() -> None:
+    # The second's blocks take the first's from its end: its last block came first, and goes on to the second tier.
+    replica, request = in_host_memory(tiers=((2, (10**12, 1, 0)), (10, (10**12, 1, 20))))
+    assert request.tier_tokens == [8, 4]
+    # both links at once: 20 + 4 x 1
+    assert times(request) == (2024, 2134, 2134)
+    assert not any(content in tier.blocks for tier in replica.tiers for content in replica.cached)
+
+
+def test_a_prefix_is_loaded_as_far_as_that_pays() -> None:
+    _, request = in_host_memory(tiers=((2, (10**12, 1, 0)), (10, (10**12, 1, 500))))
+    assert request.tier_tokens == [8, 0]
+    assert times(request) == (2008, 2158, 2158)
+
+
+@pytest.mark.parametrize("first_seed", range(0, 300, 100))
+def test_a_link_carries_one_transfer_at_a_time_and_tiers_hold_what_they_can(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + 100):
+        replica, requests = as_they_come(random_case(seed, loads=True))
+        replica.advance(FOREVER)
+        links = {id(r.link): r.link for r in requests if r.link} | {id(t.link): t.link for t in replica.tiers}
+        for link in links.values():
+            for (_, end_ps), (start_ps, _) in pairwise(link.transfers):
+                assert start_ps >= end_ps
+        found = [*replica.cached, *(content for tier in replica.tiers for content in tier.blocks)]
+        assert len(found) == len(set(found))
+        assert all(len(tier.blocks) <= tier.num_blocks for tier in replica.tiers)
 
 
 def test_two_who_load_never_wait_for_each_others_blocks() -> None:

@@ -141,7 +141,10 @@ class Bounds:
             and policy_name(parameters["flow_control"]) == "none"
             and not (workload.answers_bring_requests and self._limit < math.inf),
             # Who waits for its KV to come over holds blocks and no seat, so that blocks may run out before seats do.
-            seats_held=pool is None and deployment.max_num_seqs * longest <= capacity.num_blocks,
+            # Whoever waits for a load holds blocks without a seat.
+            seats_held=policy_name(parameters["kv_offload"]) == "none"
+            and pool is None
+            and deployment.max_num_seqs * longest <= capacity.num_blocks,
             request_slo=evaluator.request_slo,
         )
         found = static | case.metrics(static["cost_per_hour"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.export._base import SimulatedPlan
 from sim.errors import InputError
+from sim.memory import engine_release
 
 FIRST_PORT = 8000
 
@@ -28,6 +29,8 @@ _VALUES = {
 }
 _SWITCHES = {"enable_prefix_caching": "enable-prefix-caching", "async_scheduling": "async-scheduling"}
 _SCHEDULING = "--scheduling-policy"
+_OFFLOAD_SIZE, _OFFLOAD_BACKEND = "--kv-offloading-size", "--kv-offloading-backend"
+_OFFLOADS_SINCE = (0, 14)  # that version's CacheConfig has both
 
 # Names that the simulator understands and vLLM's --quantization does not have.
 _NOT_METHODS = frozenset({"int8", "int4", "nvfp4"})
@@ -53,7 +56,23 @@ def flags(plan: SimulatedPlan) -> list[list[str]]:
     values = {**deployment, "max_model_len": plan.max_model_len}
     written = [[flag, str(values[name])] for name, (flag, _) in _VALUES.items() if values[name] is not None]
     written += [[f"--{'' if deployment[name] else 'no-'}{flag}"] for name, flag in _SWITCHES.items()]
-    return [*written, [_SCHEDULING, scheduling_policy(plan)]]
+    return [*written, *_offloading(plan), [_SCHEDULING, scheduling_policy(plan)]]
+
+
+def _offloading(plan: SimulatedPlan) -> list[list[str]]:
+    """vLLM's own offloading to host memory, whose size counts all GPUs of a replica. Raises InputError for others."""
+    name, parameters = plan.policy("kv_offload"), plan.policy_parameters("kv_offload")
+    if name == "none":
+        return []
+    if name != "tiered":
+        raise plan.refuse("kv_offload", f"{name} has no counterpart in vLLM")
+    for tier in ("peer", "disk"):
+        if parameters.get(f"{tier}_gib"):
+            raise plan.refuse("kv_offload", f"vLLM itself offloads to host memory only, not to a {tier}")
+    if engine_release(plan.deployment["engine_version"]) < _OFFLOADS_SINCE:
+        raise plan.refuse("kv_offload", "needs vLLM 0.14 or later, which has --kv-offloading-size")
+    size = parameters.get("host_gib", 0)
+    return [[_OFFLOAD_SIZE, f"{size:g}"], [_OFFLOAD_BACKEND, "native"]] if size else []
 
 
 def ports(plan: SimulatedPlan) -> list[int]:
@@ -138,10 +157,18 @@ def _commands(text: str) -> list[list[str]]:
     return found
 
 
+def _size(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(_OFFLOAD_SIZE, f"must be a number of GiB, got {value!r}") from None
+
+
 def _parse(words: list[str]) -> dict[str, Any]:
     if not words or words[0].startswith("--"):
         raise InputError("", "`vllm serve` names no model")
     values: dict[str, Any] = {"model": words[0], "quantization": None, "num_gpu_blocks_override": None}
+    values["kv_offload"] = "none"
     by_flag = {flag: (name, kind) for name, (flag, kind) in _VALUES.items()}
     switches = {f"--{prefix}{flag}": (name, not prefix) for name, flag in _SWITCHES.items() for prefix in ("", "no-")}
     rest = [part for word in words[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -160,6 +187,11 @@ def _parse(words: list[str]) -> dict[str, Any]:
                 values[name] = kind(value)
             except ValueError:
                 raise InputError(flag, f"must be {kind.__name__}, got {value!r}") from None
+        elif flag == _OFFLOAD_SIZE:
+            values["kv_offload"] = {"name": "tiered", "host_gib": _size(value)}
+        elif flag == _OFFLOAD_BACKEND:
+            if value != "native":
+                raise InputError(flag, f"must be native, the one that a plan sets, got {value!r}")
         elif flag == _SCHEDULING:
             values["scheduling"] = values["preemption"] = value
         elif flag not in ("--port", "--host", "--served-model-name"):

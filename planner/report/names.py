@@ -25,6 +25,7 @@ _METRICS = {
     "duration_s": ("duration", "s"),
     "jain_index": ("fairness between tenants (Jain)", ""),
     "prefix_hit_rate": ("prefix-cache hit rate", ""),
+    "tier_hit_rate": ("share loaded from cache tiers", ""),
     "kv_utilization_mean": ("mean KV-cache use", ""),
     "kv_capacity_tokens": ("KV cache of a replica", "tokens"),
     "disaggregated_share": ("share prefilled in the prefill pool", ""),

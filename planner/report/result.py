@@ -96,7 +96,7 @@ def _resources(summary: Mapping[str, Any]) -> str:
     parts = [
         f"KV cache {names.number(summary.get('kv_capacity_tokens'))} tokens a replica, "
         f"{_share(summary.get('kv_utilization_mean'))} used on average",
-        f"prefix hit rate {_share(summary.get('prefix_hit_rate'))}",
+        f"prefix hit rate {_share(summary.get('prefix_hit_rate'))}" + _of_tiers(summary.get("cache_sources", {})),
         f"{names.number(summary.get('preemptions'))} preemptions",
     ]
     cost = summary.get("cost_per_million_output_tokens")
@@ -117,6 +117,12 @@ def _ttft_parts(parts: Mapping[str, float]) -> str:
     words = {"kv_and_seat": "KV transfer and seat"}
     said = [f"{words.get(name, name.replace('_', ' '))} {names.number(value)}" for name, value in parts.items()]
     return f"Their mean TTFT, {names.number(sum(parts.values()))} ms: {', '.join(said)}"
+
+
+def _of_tiers(sources: Mapping[str, float]) -> str:
+    """What the cache tiers add to the hits in the GPU's memory."""
+    tiers = [f"{name} {_share(share)}" for name, share in sources.items() if name != "gpu"]
+    return f" (from tiers: {', '.join(tiers)})" if tiers else ""
 
 
 def _share(value: Any) -> str:

@@ -29,6 +29,7 @@ class GPUSpec:
     interconnect_bytes_per_s: float  # per GPU, one direction
     price_usd_per_hour: float
     max_gpus_per_node: int
+    host_bytes_per_s: float  # of its slot to the host, one direction, raw
     aliases: tuple[str, ...] = ()
 
     def supports(self, compute: str) -> bool:

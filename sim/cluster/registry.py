@@ -13,6 +13,7 @@ from sim.cluster.routing import ROUTING
 from sim.deployment import PolicySpec
 from sim.engine.preemption import PreemptionPolicy, PreemptLast, PreemptLeastUrgent
 from sim.engine.scheduling import Fcfs, PriorityScheduling, SchedulingPolicy, ShortestJobFirst
+from sim.offload import NoOffload, OffloadPolicy, TieredOffload
 
 _SHIPPED: dict[str, dict[str, type]] = {
     "scheduling": {"fcfs": Fcfs, "priority": PriorityScheduling, "sjf": ShortestJobFirst},
@@ -20,6 +21,7 @@ _SHIPPED: dict[str, dict[str, type]] = {
     "routing": dict(ROUTING),
     "admission": dict(ADMISSION),
     "flow_control": dict(FLOW_CONTROL),
+    "kv_offload": {"none": NoOffload, "tiered": TieredOffload},
     "disaggregation": dict(DISAGGREGATION),
     "prefill_routing": dict(ROUTING),
 }
@@ -29,6 +31,7 @@ _BASES: dict[str, type] = {
     "routing": RoutingPolicy,
     "admission": AdmissionPolicy,
     "flow_control": FlowControlPolicy,
+    "kv_offload": OffloadPolicy,
     "disaggregation": DisaggregationPolicy,
     "prefill_routing": RoutingPolicy,
 }
