@@ -162,6 +162,30 @@ def test_replicas_with_different_flags_are_refused() -> None:
         parse_serve_command("vllm serve m --max-num-seqs 8 &\nvllm serve m --max-num-seqs 9 &\n")
 
 
+def test_host_memory_becomes_vllms_own_offloading_and_reads_back() -> None:
+    offload = {"name": "tiered", "host_gib": 200}
+    script = serve_script(simulated({"kv_offload": offload}))
+    assert flag(script, "--kv-offloading-size") == "200"
+    assert flag(script, "--kv-offloading-backend") == "native"
+    assert parse_serve_command(script)["kv_offload"] == offload
+    assert "offloading" not in serve_script(simulated())
+
+
+@pytest.mark.parametrize(
+    ("deployment", "reason"),
+    [
+        ({"kv_offload": {"name": "tiered", "host_gib": 10, "disk_gib": 100}}, "host memory only, not to a disk"),
+        ({"kv_offload": {"name": "tiered", "peer_gib": 100}}, "host memory only, not to a peer"),
+        ({"kv_offload": {"name": "tiered", "host_gib": 10}, "engine_version": "0.10.2"}, "needs vLLM 0.14"),
+        ({"kv_offload": "tests.test_offload:ColdStore"}, "no counterpart"),
+    ],
+)
+def test_tiers_that_vllm_does_not_have_are_refused(deployment: dict, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as refused:
+        serve_script(simulated(deployment))
+    assert "kv_offload" in str(refused.value)
+
+
 def test_flags_may_be_written_with_an_equals_sign() -> None:
     assert parse_serve_command("vllm serve m --max-num-seqs=8")["max_num_seqs"] == 8
 
