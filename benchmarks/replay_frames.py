@@ -33,7 +33,7 @@ START = """() => {
 
 def space(requests: int, replicas: int) -> str:
     """One candidate that is kept busy, with prefixes to route by."""
-    text = SMALL.replace("NAME", "frames").replace("num_requests: 240", f"num_requests: {requests}")
+    text = SMALL.replace("NAME", "frames").replace("num_requests: 120", f"num_requests: {requests}")
     text = text.replace("num_groups: 6", "num_groups: 60").replace("output_len: 60", "output_len: 200")
     text = text.replace("rate_rps: 40", f"rate_rps: {12 * replicas}").replace("gpus <= 4", f"gpus <= {replicas}")
     text = text.replace("gpu: [L40S, H100-SXM-80GB]", "gpu: H100-SXM-80GB")

@@ -29,12 +29,12 @@ model: meta-llama/Llama-3.1-8B-Instruct   # of the catalog
 workload:
   kind: shared_prefix
   num_groups: 6
-  num_prompts_per_group: 20
+  num_prompts_per_group: 10
   system_prompt_len: 800
   question_len: 200
   output_len: 60
   arrival: {process: poisson, rate_rps: 40}
-  num_requests: 240
+  num_requests: 120
 slo: [ttft_p90_ms <= 2000, gpus <= 4]
 objectives:
   - minimize: cost_per_hour
@@ -47,7 +47,7 @@ space:
 search: {method: exhaustive, seed: 0}
 """
 # As many more candidates as it takes to be caught in the act.
-LONG = SMALL.replace("max: 4}", "max: 4}\n  max_num_seqs: {min: 8, max: 80, step: 1}").replace("240", "400")
+LONG = SMALL.replace("max: 4}", "max: 4}\n  max_num_seqs: {min: 8, max: 80, step: 1}").replace("num_requests: 120", "num_requests: 300")
 
 
 class Server:

@@ -27,6 +27,7 @@ CROWDED = (
     .replace("{min: 1, max: 4}   # a range", "[3]\n  max_num_seqs: 4")
     .replace("[L40S, H100-SXM-80GB]", "[H100-SXM-80GB]")
     .replace("ttft_p90_ms <= 2000", "ttft_p90_ms <= 200000")
+    .replace("num_requests: 120", "num_requests: 240")
 )
 
 

@@ -114,10 +114,11 @@ def _search(request: dict[str, Any], sender: _Sender) -> int:
     if every_one_failed:
         sender.send("problem", {"field": "", "problem": str(run.evaluations[0]["why_not"])})
         return 1
-    from planner.report import verdict
+    from planner.report import names, verdict
 
-    recommended = verdict.recommended(run)
-    sender.send("result", {"recommended": None if recommended is None else recommended["id"]})
+    best = verdict.recommended(run)
+    label = None if best is None else f"{names.plan_label(best['parameters'])} {best['parameters'].get('gpu')}"
+    sender.send("result", {"recommended": None if best is None else best["id"], "label": label})
     return 0
 
 

@@ -46,6 +46,7 @@ class _Running:
     task: asyncio.Task[None] | None = None
     problems: list[dict[str, Any]] = field(default_factory=list)
     recommended: str | None = None
+    label: str | None = None  # of the recommended plan
 
 
 class Jobs:
@@ -138,7 +139,7 @@ class Jobs:
             running.problems.append(value | {"line": None})
             return
         elif kind == "result":
-            running.recommended = value["recommended"]
+            running.recommended, running.label = value["recommended"], value["label"]
             return
         key = f"warning {value}" if kind == "warning" else kind  # of warnings each is worth seeing
         self._channels.setdefault(job, Channel()).publish(kind, to_text(value), key)
@@ -155,7 +156,14 @@ class Jobs:
         values |= {"recommended": running.recommended}
         if running.progress is not None:
             values["progress"] = running.progress
-        await asyncio.to_thread(lambda: self.store.change(job, (RUNNING,), **values))
+
+        def keep() -> None:
+            found = self.store.get(job)
+            if found is not None:
+                facts = found.facts | {"recommended_label": running.label}
+                self.store.change(job, (RUNNING,), **values, facts=facts)
+
+        await asyncio.to_thread(keep)
         await self._announce(job)
 
     async def _announce(self, job: str) -> None:
@@ -286,5 +294,6 @@ class Jobs:
             "constraints": job.facts.get("constraints", []),
             "combinations": job.facts.get("combinations"),
             "recommended": job.recommended,
+            "recommended_label": job.facts.get("recommended_label"),
             "can": can,
         }

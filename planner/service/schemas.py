@@ -151,6 +151,7 @@ class Job(BaseModel):
     constraints: list[Constraint]
     combinations: int | None
     recommended: str | None
+    recommended_label: str | None = Field(description="TP x replicas and the GPU of the recommended plan")
     can: list[Literal["cancel", "resume", "delete"]]
 
 

@@ -37,10 +37,13 @@ export const remove = (path) => ask("DELETE", path);
 export const address = (path) => BASE + path;
 
 // Listen to a stream of events. handlers: {EVENT: (data) => ...}; `onLink(up)` says whether the service is there.
-// The browser connects again by itself, with Last-Event-ID; where it gives up (a refusal), this does. Returns what ends it.
+// The browser connects again by itself, with Last-Event-ID; where it gives up (a refusal), this does. A page that nobody
+// sees does not listen: browsers allow six connections to a service, over all of its pages. Returns what ends it.
 export function listen(path, handlers, onLink = () => {}) {
   let source = null, timer = 0, closed = false;
-  const close = () => { closed = true; clearTimeout(timer); source?.close(); };
+  const pause = () => { clearTimeout(timer); source?.close(); };
+  const seen = () => { pause(); if (!document.hidden) open(); };
+  const close = () => { closed = true; pause(); document.removeEventListener("visibilitychange", seen); };
   const open = () => {
     source = new EventSource(BASE + path);
     source.onopen = () => onLink(true);
@@ -53,7 +56,8 @@ export function listen(path, handlers, onLink = () => {}) {
       source.addEventListener(name, (event) => handler(JSON.parse(event.data), close));
     }
   };
-  open();
+  document.addEventListener("visibilitychange", seen);
+  if (!document.hidden) open();
   return close;
 }
 

@@ -18,18 +18,19 @@ const planLink = (words, target) => element("a", { href: `#/runs/${target.replac
 
 function planParts(found, a, b) {
   const names = [found.a.name, found.b.name];
-  const heads = (first) => [first, ...names].map((words, i) => i ? element("th", { scope: "col", class: "n" }, planLink(`${"AB"[i - 1]}: ${words}`, [a, b][i - 1])) : element("th", { scope: "col" }, words));
+  const heads = (first) => [first, "A", "B"].map((words, i) => element("th", { scope: "col", class: i ? "n" : null }, words));
   const sooner = Object.entries(found.sooner_with_b ?? {}).filter(([, share]) => share !== null)
     .map(([name, share]) => `${Math.round(100 * share)}% of the requests have a lower ${name.toUpperCase()} with B`);
   const kind = (words) => words?.includes("better") ? "n better" : words?.includes("worse") ? "n worse" : "n";
   return [
+    element("p", {}, "A: ", planLink(names[0], a), element("br"), "B: ", planLink(names[1], b)),
     found.same_requests ? element("p", {}, `Both serve the same requests. ${sooner.join("; ")}${sooner.length ? "." : ""}`) : element("p", {}, "They serve different requests."),
     element("div", { class: "two" },
       panel("Settings that differ", found.differs.length ? scrollTable(heads("Parameter"), found.differs.map((row) => element("tr", {}, element("th", { scope: "row" }, row.parameter),
         element("td", { class: "n" }, words(row.a)), element("td", { class: "n" }, words(row.b))))) : element("p", {}, "None.")),
       panel("Metrics", scrollTable([...heads("Metric"), element("th", { scope: "col", class: "n" }, "B against A")], found.rows.map((row) => element("tr", {}, element("th", { scope: "row" }, row.label),
         element("td", { class: "n" }, number(row.a)), element("td", { class: "n" }, number(row.b)), element("td", { class: kind(row.change) }, row.change ?? "")))))),
-    panel("Latency of the requests", cdfCharts([[`A: ${names[0]}`, side(found.cdf, "a")], [`B: ${names[1]}`, side(found.cdf, "b")]]), legend(names)),
+    panel("Latency of the requests", cdfCharts([["A", side(found.cdf, "a")], ["B", side(found.cdf, "b")]]), legend(names)),
   ];
 }
 

@@ -19,9 +19,9 @@ class RunView {
   constructor(id) {
     Object.assign(this, { id, job: null, front: null, warnings: [], ended: new AbortController() });
     this.heading = element("h1", {}, `Run ${id}`);
-    this.status = element("div", { class: "row" });
+    this.status = element("div", { class: "row", role: "status" });
     this.bar = element("progress", { max: 1, "aria-label": "Progress of the search" });
-    this.words = element("p", { class: "hint", role: "status" });
+    this.words = element("p", { class: "hint" });
     this.notes = element("div", {});
     this.answer = element("div", {});
     this.frontRoot = element("div", { class: "front" });
@@ -129,7 +129,7 @@ class RunView {
 
 function answerPanels(id, result, job) {
   const rows = [], plan = result.recommended;
-  if (plan) rows.push(["Plan", element("a", { href: `#/runs/${id}/plans/${plan}` }, `★ ${plan}`)]);
+  if (plan) rows.push(["Plan", element("a", { href: `#/runs/${id}/plans/${plan}` }, `★ ${[job.recommended_label, plan].filter(Boolean).join(", ")}`)]);
   if (result.why) rows.push(["Why this one", result.why]);
   rows.push(...(result.certainty ?? []), ...(result.costs ?? []), ["Searched", result.searched]);
   const parts = [element("p", { class: "lead" }, result.headline), facts(rows.filter(([, words]) => words))];
