@@ -270,9 +270,11 @@ def test_everything_can_be_done_from_the_keyboard(browser: Browser, server: Serv
         page.keyboard.press("Shift+Tab")
         page.keyboard.press("Control+Z")
         assert page.input_value("#yaml").rstrip().endswith("seed:")
+        expect(page.locator(".yaml-problems li")).not_to_have_count(0)
         page.keyboard.press("Control+A")
-        with page.expect_response("**/api/v1/validate"):
-            page.keyboard.insert_text(SMALL.replace("NAME", "typed"))
+        page.keyboard.insert_text(SMALL.replace("NAME", "typed"))
+        expect(page.locator(".yaml-problems li")).to_have_count(0)
+        expect(page.get_by_role("button", name="Start the search")).to_be_enabled()
         page.keyboard.press("Escape")
         page.keyboard.press("Tab")  # leaves the editor, which Tab alone does not
         assert page.evaluate("() => document.activeElement.textContent") == "Start the search"
