@@ -47,7 +47,8 @@ space:
 search: {method: exhaustive, seed: 0}
 """
 # As many more candidates as it takes to be caught in the act.
-LONG = SMALL.replace("max: 4}", "max: 4}\n  max_num_seqs: {min: 8, max: 80, step: 1}").replace("num_requests: 120", "num_requests: 300")
+LONG = SMALL.replace("max: 4}", "max: 4}\n  max_num_seqs: {min: 8, max: 80, step: 1}")
+LONG = LONG.replace("num_requests: 120", "num_requests: 300")
 
 
 class Server:
