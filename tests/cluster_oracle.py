@@ -20,7 +20,7 @@ from sim.workload import Workload
 from tests.oracle import UNSET, OracleLink, OracleReplica, OracleRequest
 
 # What happens first of what happens at the same time.
-SCRAPE, EXPIRE, CYCLE, ARRIVE, QUEUE, BOUNDARY = range(6)
+SCRAPE, EXPIRE, CYCLE, ARRIVE, QUEUE, LET_GO, BOUNDARY = range(7)
 
 
 @dataclass
@@ -47,6 +47,7 @@ class OraclePrefill:
     routed_to: dict[int, int] = field(default_factory=dict)
     queued: set[int] = field(default_factory=set)
     handed_over: set[int] = field(default_factory=set)
+    fetched: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -99,7 +100,7 @@ class OracleCluster:
         while True:
             boundaries = [r.next_boundary_ps() for r in everywhere]
             boundary = min(1 << 60 if at is None else at for at in boundaries)
-            coming = any(kind in (ARRIVE, QUEUE) for _, kind, _, _ in events)
+            coming = any(kind in (ARRIVE, QUEUE, LET_GO) for _, kind, _, _ in events)
             if boundary == 1 << 60 and not coming and not self.waiting:
                 return
             if events and (events[0][0], events[0][1]) <= (boundary, BOUNDARY):
@@ -121,6 +122,8 @@ class OracleCluster:
                     heapq.heappush(events, (now + self.flow_control.cycle_ps, CYCLE, 0, 0))
                 elif kind == ARRIVE:
                     self.arrive(now, index)
+                elif kind == LET_GO:
+                    self.prefill.replicas[chosen].let_go(index, now)
                 elif chosen >= len(self.replicas):
                     self.prefill.replicas[chosen - len(self.replicas)].enqueue(index, self.prefill.requests[index])
                     self.prefill.queued.add(index)
@@ -147,8 +150,15 @@ class OracleCluster:
         )
 
     def hand_over(self, now: int) -> None:
-        """Those whose prefill has just ended go to the decode pool."""
+        """Those whose prefill has just ended go to the decode pool; those whose transfer's end is known will let go of
+        their blocks.
+        """
         prefill, overhead = self.prefill, self.overhead
+        for index in prefill.handed_over - prefill.fetched:
+            if self.requests[index].fetched_ps != UNSET:
+                prefill.fetched.add(index)
+                event = (self.requests[index].fetched_ps + 1, LET_GO, index, prefill.routed_to[index])
+                heapq.heappush(self.events, event)
         for index, request in enumerate(prefill.requests):
             if request.finish_ps == now and index not in prefill.handed_over:
                 prefill.handed_over.add(index)

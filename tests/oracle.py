@@ -82,6 +82,7 @@ class OracleRequest:
     loads: list[tuple[OracleTier | None, int]] = field(default_factory=list)  # tokens, at this admission
     tier_tokens: list[int] = field(default_factory=list)  # at its first admission, of each tier
     load_end_ps: int = 0
+    fetched_ps: int = UNSET  # from when on what lay elsewhere is needed there no more
     aside_number: int = 0
 
     @property
@@ -155,6 +156,9 @@ class OracleReplica:
         self.waiting: list[OracleRequest] = []
         self.aside: list[OracleRequest] = []  # their KV is being loaded, or has been and they have no seat yet
         self.put_aside = 0  # how often anybody was
+        self.keeps_blocks = False  # who leaves keeps its blocks until `let_go`
+        self.kept: dict[int, OracleRequest] = {}
+        self.wakes_ps: list[int] = []  # an idle replica gets blocks back, and somebody waits
         self.running: list[OracleRequest] = []
         self.executing: Step | None = None
         self.executing_end_ps = 0
@@ -198,7 +202,7 @@ class OracleReplica:
         if self.executing is not None:
             return self.executing_end_ps
         loads = [r.load_end_ps for r in self.aside]
-        return min([r.queue_ps for r in self.arrivals] + loads, default=None)
+        return min([r.queue_ps for r in self.arrivals] + loads + self.wakes_ps, default=None)
 
     def advance(self, until_ps: int) -> None:
         """Handle every boundary at a time before `until_ps`."""
@@ -211,6 +215,7 @@ class OracleReplica:
     # A boundary.
 
     def handle_boundary(self, now_ps: int) -> None:
+        self.wakes_ps.clear()
         if self.executing is not None:
             self.complete(self.executing, now_ps)
             self.executing = None
@@ -226,7 +231,8 @@ class OracleReplica:
         if step is None:
             # Nothing to do: there is always a step as long as somebody is here and no load goes on.
             assert not self.running
-            assert any(r.load_end_ps > now_ps for r in self.aside) or not (self.waiting or self.aside)
+            loading = any(r.load_end_ps > now_ps for r in self.aside)
+            assert loading or self.kept or not (self.waiting or self.aside)
             return
         self.executing = step
         self.executing_end_ps = now_ps + step.duration_ps
@@ -245,7 +251,16 @@ class OracleReplica:
             request.finish_ps = now_ps
             self.make_findable(request, min(request.computed, request.shareable_tokens))
             self.running.remove(request)
-            self.release(request)
+            if self.keeps_blocks:
+                self.kept[request.index] = request
+            else:
+                self.release(request)
+
+    def let_go(self, index: int, now_ps: int) -> None:
+        """The blocks that a request which has left kept are free."""
+        self.release(self.kept.pop(index))
+        if self.executing is None and self.waiting:
+            self.wakes_ps.append(now_ps)
 
     def sort_waiting(self) -> None:
         """By key. Under fcfs the list is in order as it is: the preempted at the front, the others as they came."""
@@ -368,6 +383,8 @@ class OracleReplica:
             request.target = target
             request.computed = hit_tokens
             request.cached_blocks = request.hits = len(hits)
+            if request.remote_tokens:
+                request.fetched_ps = now_ps
             request.remote_tokens = 0
             if wanted:
                 chunks.append(self.admit(request, wanted, now_ps))
@@ -444,6 +461,8 @@ class OracleReplica:
             link = tier.link if tier else request.link
             assert link is not None
             end_ps = link.transfer(now_ps, tokens)
+            if tier is None:
+                request.fetched_ps = end_ps
             first = request.cached_blocks
             request.computed += tokens
             request.load_end_ps = max(end_ps, request.load_end_ps)

@@ -205,6 +205,8 @@ def prefill_case(case: Case, setting: dict[str, object]) -> dict[str, object] | 
         "max_num_batched_tokens": seats + random.choice((0, 3, 50, 500)),
         "num_blocks": max(1, -(-(largest + spare) // case.settings["block_size"])),
     }
+    if spare <= 1:  # what would be cut into chunks preempts itself again and again while others keep blocks
+        settings |= {"long_prefill_token_threshold": 0, "max_num_batched_tokens": max(prompts[-1], 2 * seats)}
     unit = getattr(case.step_time, "unit_ps", 1)
     # One link moves all prompts in a small share of the time that one replica takes for the case, or in that time.
     token_ps = max(1, served_by_one_ps(case) // random.choice((1, 10, 100)) // sum(prompts) // unit * unit)
@@ -367,6 +369,8 @@ def oracle_prefill(case: Case, pool: dict[str, object] | None, decode_replicas: 
     for request, priority in zip(requests, cluster_case(case.seed)[1].priority.tolist(), strict=True):
         request.priority = priority
     replicas = [OracleReplica(pool["step_time"], **pool["settings"]) for _ in range(pool["replicas"])]
+    for replica in replicas:
+        replica.keeps_blocks = True
     links = [OracleLink(*pool["link"]) for _ in range(decode_replicas)]
     return OraclePrefill(replicas, requests, links, *prefill_policies(case, pool))
 

@@ -114,6 +114,20 @@ def test_a_faster_link_never_brings_the_first_tokens_of_a_light_load_later() -> 
     assert means[0] > means[-1] + 100
 
 
+def test_a_decode_pool_without_room_holds_up_the_prefill_pool() -> None:
+    requests = workload(np.arange(60) * 5 * 10**11, 15_000, 400)
+    waits = {}
+    for seats in (1, 64):
+        plan = pools(1, 1, max_num_seqs=seats, prefill_max_num_seqs=8, num_gpu_blocks_override=1000 * seats)
+        result = simulate(plan, requests)
+        (queued, _), (started, _) = (times(result, name) for name in ("queue_ps", "scheduled_ps"))
+        waits[seats] = (started - queued)[-1]
+        assert result.prefill.replicas[0].pool.free == result.prefill.capacity.num_blocks
+    # Its cache holds fewer than 60 prompts that nobody has read yet.
+    assert result.prefill.capacity.tokens < 40 * 15_000
+    assert waits[1] > 10 * waits[64]
+
+
 def test_concurrent_transfers_share_the_link() -> None:
     requests = workload([0] * 8, 2000, 10)
     result = simulate(pools(8, 1, kv_transfer_gb_per_s=1.0), requests)

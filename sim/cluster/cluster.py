@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -78,11 +79,16 @@ class Cluster:
         self._prefill = prefill
         self._prefill_pool: Pool | None = None
         self._prefilled: list[int] = []  # requests whose prefill has just ended
+        self._fetched: list[tuple[int, int]] = []  # (time, request) of transfers whose end has just become known
+        self._let_go: list[tuple[int, int]] = []  # a heap of (time, request): its blocks in the prefill pool are free
         if prefill is not None:
             self._prefill_pool = Pool(prefill.replicas, block_size)
             self._views = ReplicaViews([*self._decode.views, *self._prefill_pool.views])
             for replica in prefill.replicas:
                 replica.finished = self._prefilled
+                replica.keeps_blocks = True
+            for replica in replicas:
+                replica.fetched = self._fetched
         self._asked = RequestView(table, 0)  # what policies see of the request that they are asked about
         self._scraped_ps = -1
         self._admits_all = type(admission) is AlwaysAdmit  # a subclass may shed
@@ -347,16 +353,44 @@ class Cluster:
     def _advance(self, until_ps: int) -> None:
         """Queue what is due and handle every boundary, strictly before `until_ps`."""
         if self._prefill_pool is not None:
-            # First, as the decode pool hears from it and it hears nothing from the decode pool.
-            self._prefill_pool.advance(until_ps)
-            if self._prefilled:
-                self._hand_over()
+            self._advance_pools(self._prefill_pool, until_ps)
         self._decode.advance(until_ps)
+
+    def _advance_pools(self, prefill: Pool, until_ps: int) -> None:
+        """The same of both pools: neither gets so far ahead that it could miss what it hears from the other.
+
+        The decode pool hears of a prefill's end 1 ps later or more. The prefill pool gets blocks back, which matters
+        at its next boundary, or at once where a replica has nothing but requests that wait for blocks.
+        """
+        decode, let_go = self._decode, self._let_go
+        while True:
+            prefill_ps = min(prefill.next_due_ps(), let_go[0][0] if let_go else NEVER)
+            decode_ps = decode.next_due_ps()
+            if prefill_ps >= until_ps and decode_ps >= until_ps:
+                return
+            if prefill_ps <= decode_ps:
+                while let_go and let_go[0][0] <= prefill_ps:
+                    at_ps, index = heapq.heappop(let_go)
+                    prefill.let_go(index, self._prefill_replica(index), at_ps)
+                prefill.advance(prefill_ps + 1)
+                if self._prefilled:
+                    self._hand_over()
+            else:
+                decode.advance(decode_ps + 1 if prefill.starved() else min(prefill_ps, until_ps))
+                for end_ps, index in self._fetched:
+                    heapq.heappush(let_go, (end_ps + 1, index))  # after every boundary of that moment
+                self._fetched.clear()
+
+    def _prefill_replica(self, index: int) -> int:
+        assert self._prefill is not None
+        return self._prefill.table.replica[index]
 
     def _next_due_ps(self) -> int:
         """When the next request is queued in an engine, or an engine needs attention."""
         due_ps = self._decode.next_due_ps()
-        return due_ps if self._prefill_pool is None else min(due_ps, self._prefill_pool.next_due_ps())
+        if self._prefill_pool is not None:
+            due_ps = min(due_ps, self._prefill_pool.next_due_ps())
+        return min(due_ps, self._let_go[0][0]) if self._let_go else due_ps
 
     def _scrape(self, now: int) -> None:
         """What the router knows of its replicas is now what they are."""

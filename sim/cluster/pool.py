@@ -70,6 +70,15 @@ class Pool:
                 self.replicas[number].advance(until_ps)
                 self._note(number)
 
+    def let_go(self, index: int, number: int, at_ps: int) -> None:
+        """The blocks that a replica kept of a request which has left are free."""
+        self.replicas[number].let_go(index, at_ps)
+        self._note(number)
+
+    def starved(self) -> bool:
+        """Whether a replica has requests that wait for blocks which are kept."""
+        return any(replica.starved for replica in self.replicas)
+
     def next_due_ps(self) -> int:
         """When the next request is queued in an engine, or an engine needs attention."""
         due = self._due

@@ -31,6 +31,7 @@ class Replica(Scheduler):
         self.finished: list[int] | None = None  # where to note who finishes, if anybody wants to know
         self._waits_for_load = False  # no step executes, and `next_ps` is when a load ends
         self._prefill_costs: Final[dict[int, int]] = {}
+        self.keeps_blocks = False  # who leaves keeps its blocks, until `let_go`
         self._async: Final = config.async_scheduling
         self._step_time: Final = step_time
         self._decode_cost: Final[dict[int, tuple[int, int, int, int]]] = {}
@@ -78,6 +79,17 @@ class Replica(Scheduler):
         """
         self._remote[index] = (tokens, link)
         self.enqueue(index, queue_ps)
+
+    def let_go(self, index: int, at_ps: int) -> None:
+        """The blocks that a request which has left kept are free; every boundary before `at_ps` has been handled."""
+        self.pool.release(*self._kept.pop(index))
+        if self.starved and at_ps < self.next_ps:
+            self.next_ps = at_ps
+
+    @property
+    def starved(self) -> bool:
+        """Whether requests wait for blocks, and no step executes."""
+        return self.num_waiting > self._num_aside and (self.next_ps == NEVER or self._waits_for_load)
 
     def advance(self, until_ps: int) -> None:
         """Handle every boundary at a time strictly before `until_ps`."""
@@ -229,7 +241,11 @@ class Replica(Scheduler):
             computed = prompt_tokens + table.output_tokens[index] - 1
             if self._answers_shared and not sequence.duplicate:
                 self._register(sequence, computed // self._block_size)
-            self._release(sequence, computed)
+            if self.keeps_blocks:
+                del self._running[sequence.order]
+                self._kept[index] = (sequence.node, sequence.registered, self._blocks_of(sequence, computed))
+            else:
+                self._release(sequence, computed)
             self.stats.completed_prompt_tokens += prompt_tokens
             table.finish_ps[index] = now
             if self.finished is not None:

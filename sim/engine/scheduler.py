@@ -11,7 +11,7 @@ from sim.engine.blocks import BlockPool, ContentPaths, Match
 from sim.engine.decoding import ORDER_BITS, ORDER_MASK, Decoding
 from sim.engine.link import Link
 from sim.engine.loading import Aside
-from sim.engine.nodes import Path
+from sim.engine.nodes import Node, Path
 from sim.engine.preemption import PreemptionPolicy, PreemptLast
 from sim.engine.queues import FcfsQueue, KeyedQueue, WaitingQueue
 from sim.engine.requests import RequestTable
@@ -77,6 +77,10 @@ class Scheduler:
         self._num_loading = 0  # of them; the others are ready
         self._tier_hit = False  # the head found something in the tiers
         self._remote: Final[dict[int, tuple[int, Link]]] = {}  # tokens whose KV lies elsewhere, and how it comes
+        # where to note (time, request) when the KV that lay elsewhere is needed there no more, if anybody wants to know
+        self.fetched: list[tuple[int, int]] | None = None
+        # blocks of those who have left that are kept, by request, as the pool takes them back
+        self._kept: Final[dict[int, tuple[Node, int, int]]] = {}
         self._finishing: Final[list[Sequence]] = []  # their last token is being made
         self._ending: list[Sequence] = []  # whose prefill ends in the step just composed
         self._orders = 0
@@ -104,11 +108,13 @@ class Scheduler:
     def _release(self, sequence: Sequence, tokens: int) -> None:
         """Free the seat and the blocks of a sequence that holds blocks for `tokens` tokens."""
         del self._running[sequence.order]
+        self.pool.release(sequence.node, sequence.registered, self._blocks_of(sequence, tokens))
+
+    def _blocks_of(self, sequence: Sequence, tokens: int) -> int:
+        """The blocks that a sequence of `tokens` tokens holds."""
         size = self._block_size
         held = (tokens + size - 1) // size
-        if held < sequence.blocks:
-            held = sequence.blocks
-        self.pool.release(sequence.node, sequence.registered, held)
+        return held if held > sequence.blocks else sequence.blocks
 
     # -- running requests ----------------------------------------------------------------------------------------------
 
@@ -268,8 +274,8 @@ class Scheduler:
             else:
                 pool.take(need)
                 budget -= chunk
-                if self._remote:
-                    self._remote.pop(index, None)
+                if self._remote and self._remote.pop(index, None) is not None and self.fetched is not None:
+                    self.fetched.append((now, index))
                 self._seat(sequence, chunk, batch, now)
         return True
 
@@ -355,6 +361,7 @@ class Scheduler:
         sequence.blocks = (sequence.target + size - 1) // size
         sequence.loads = []
         remote = self._remote.pop(sequence.index, None)
+        fetched_ps = now
         for level, until in loads:
             if level == 0:
                 assert remote is not None
@@ -364,12 +371,16 @@ class Scheduler:
                 link = self.tiers.tiers[level - 1].link
             tokens = until - sequence.computed
             end = link.reserve(now, tokens)
+            if level == 0:
+                fetched_ps = end
             sequence.loads.append((level, tokens))
             sequence.computed = until
             if end > ready_ps:
                 ready_ps = end
             if self._caching:
                 self._register(sequence, until // size, end)
+        if remote is not None and self.fetched is not None:
+            self.fetched.append((fetched_ps, sequence.index))
         self.num_waiting += 1
         self._num_aside += 1
         self._num_loading += 1
@@ -417,7 +428,8 @@ class Scheduler:
         self._release(victim, computed + granted)
         self._preempted_now = True
         table.preemptions[index] += 1
-        if table.preemptions[index] > MOST_PREEMPTIONS and not self._num_aside:  # else the load's end may help
+        waits = self._num_aside or self._kept  # for the end of a load, or for blocks
+        if table.preemptions[index] > MOST_PREEMPTIONS and not waits:
             problem = f"request {index} was preempted {MOST_PREEMPTIONS} times: the policy lets nobody finish"
             raise InputError("deployment.preemption", problem)
         self.stats.preemptions += 1
