@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import uvicorn
@@ -19,6 +20,7 @@ TOKEN = "PLANNER_TOKEN"
 DATABASE = "PLANNER_DATABASE"
 END_WITHIN_S = 5  # for requests that are being answered, when the service ends
 CONNECTIONS = 1000
+SWITCH_S = 0.0005  # between threads: short, so that reading a large run holds up no small answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
     from planner.service.app import create_app
 
     settings = settings_of(args)
+    sys.setswitchinterval(SWITCH_S)
     app = create_app(settings)
     listening = _listen(args.host, args.port)
     logging.basicConfig(format="planner: %(message)s", level=logging.WARNING)
@@ -162,8 +165,10 @@ class _Server(uvicorn.Server):
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises InputError where it cannot."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        family, kind, protocol, _, address = found[0]
+        # Only where the protocol is named does asyncio send at once what is written: 40 ms sooner.
+        listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except OSError as error:

@@ -36,7 +36,7 @@ class Service:
     async def loaded(self, job: str) -> Loaded:
         """The run of a job. Raises ServiceError where there is no such job, or nothing is evaluated yet."""
         await self.jobs.get(checked_job(job))
-        return await asyncio.to_thread(self.runs.get, job)
+        return self.runs.peek(job) or await asyncio.to_thread(self.runs.get, job)
 
     async def of_run(self, request: Request, job: str, key: str, make: Callable[[Run], Any]) -> Response:
         """What ``make(run)`` says of a job's run, as JSON; nothing where the client has it already."""
@@ -45,7 +45,7 @@ class Service:
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        body = await asyncio.to_thread(loaded.body, key, make)
+        body = loaded.made(key) or await asyncio.to_thread(loaded.body, key, make)
         return Response(body, headers=headers, media_type="application/json")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
@@ -30,6 +31,7 @@ CREATE TABLE IF NOT EXISTS planner_jobs (
     problem TEXT, problems TEXT NOT NULL, progress TEXT, facts TEXT NOT NULL, recommended TEXT, yaml TEXT NOT NULL
 )
 """
+KNOWN = 1000  # jobs in memory
 _JSON = ("problems", "progress", "facts")
 
 
@@ -62,6 +64,8 @@ class JobStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lock = threading.Lock()
+        self._known: dict[str, Job] = {}  # as read last: one database is one service's
         database.execute(_SCHEMA)
         database.execute("CREATE INDEX IF NOT EXISTS planner_jobs_by_state ON planner_jobs (state, queued_at)")
 
@@ -73,9 +77,22 @@ class JobStore:
         self._database.execute(f"INSERT INTO planner_jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", values)
         return job
 
+    def peek(self, job: str) -> Job | None:
+        """The job of that id if it is in memory: no waiting for the database."""
+        return self._known.get(job)
+
     def get(self, job: str) -> Job | None:
-        """The job of that id."""
-        return next(iter(self._jobs("WHERE id = ?", (job,))), None)
+        """The job of that id; not to be changed."""
+        found = self._known.get(job)
+        if found is not None:
+            return found
+        with self._lock:  # lest what is read be kept after it has been changed
+            found = next(iter(self._jobs("WHERE id = ?", (job,))), None)
+            if found is not None:
+                self._known[job] = found
+                while len(self._known) > KNOWN:
+                    del self._known[next(iter(self._known))]
+        return found
 
     def list(self, states: Collection[str], text: str, limit: int, offset: int) -> tuple[list[Job], int]:
         """(jobs, number of all) in any of `states` (empty: in all) whose name or model has `text`, newest first."""
@@ -114,14 +131,17 @@ class JobStore:
         marks = ", ".join("?" * len(states))
         given = [_kept(name, value) for name, value in values.items()]
         statement = f"UPDATE planner_jobs SET {settings} WHERE id = ? AND state IN ({marks})"
-        return self._database.execute(statement, (*given, job, *states)) > 0
+        with self._lock:
+            self._known.pop(job, None)
+            return self._database.execute(statement, (*given, job, *states)) > 0
 
     def delete(self, job: str, states: Sequence[str]) -> bool:
         """Forget a job that is in one of `states`; False where it is not."""
         marks = ", ".join("?" * len(states))
-        return (
-            self._database.execute(f"DELETE FROM planner_jobs WHERE id = ? AND state IN ({marks})", (job, *states)) > 0
-        )
+        statement = f"DELETE FROM planner_jobs WHERE id = ? AND state IN ({marks})"
+        with self._lock:
+            self._known.pop(job, None)
+            return self._database.execute(statement, (job, *states)) > 0
 
     def _jobs(self, rest: str, values: Sequence[Any]) -> list[Job]:
         rows = self._database.query(f"SELECT {', '.join(_COLUMNS)} FROM planner_jobs {rest}", values)

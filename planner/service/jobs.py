@@ -252,7 +252,7 @@ class Jobs:
 
     async def get(self, job: str) -> Job:
         """The job of that id. Raises ServiceError where there is none."""
-        found = await asyncio.to_thread(self.store.get, job)
+        found = self.store.peek(job) or await asyncio.to_thread(self.store.get, job)
         if found is None:
             raise not_found("job", job)
         return found

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from planner.service.child import MOST_POINTS
 from planner.service.context import Here, Service, checked_job
 from planner.service.errors import ServiceError
+from planner.service.job_store import QUEUED
 from planner.service.job_store import Job as KeptJob
 from planner.service.json_text import to_text
 from planner.service.schemas import Job, JobDetail, JobList, Nothing, State, Submission
@@ -33,6 +34,8 @@ router = APIRouter()
 
 
 async def _described(service: Service, job: KeptJob) -> dict[str, Any]:
+    if job.state != QUEUED:  # whose place in the queue the database knows
+        return service.jobs.described(job)
     return await asyncio.to_thread(service.jobs.described, job)
 
 

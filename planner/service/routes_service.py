@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ async def health() -> Health:
 
 
 @router.get("/version")
-def version(service: Here) -> Version:
+async def version(service: Here) -> Version:
     """What runs here, what it allows, and the files that a space may name."""
     settings = service.settings
     limits = settings.limits
@@ -50,7 +51,7 @@ def version(service: Here) -> Version:
         engine=engine_mode(),
         policies_allowed=settings.allow_policies,
         files_allowed=settings.files is not None,
-        files=[] if settings.files is None else _files(settings.files),
+        files=[] if settings.files is None else await asyncio.to_thread(_files, settings.files),
         limits=ServiceLimits(
             max_body_bytes=limits.body_bytes,
             max_running=limits.running,
@@ -77,7 +78,7 @@ def _files(folder: Path) -> list[str]:
 
 
 @router.get("/session")
-def session(request: Request, service: Here) -> Session:
+async def session(request: Request, service: Here) -> Session:
     """Whether a token is needed, and whether this client has shown it. Needs no token."""
     token = service.settings.token
     return Session(required=token is not None, authenticated=token is None or Sessions(token).admits(request.headers))
@@ -100,7 +101,7 @@ def log_in(body: Login, request: Request, response: Response, service: Here) -> 
 
 
 @router.delete("/session", status_code=204)
-def log_out(response: Response) -> None:
+async def log_out(response: Response) -> None:
     """Forget the cookie."""
     response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
 
@@ -111,20 +112,20 @@ def _catalog() -> bytes:
 
 
 @router.get("/catalog")
-def get_catalog() -> dict[str, Any]:
+async def get_catalog() -> dict[str, Any]:
     """Everything that a space may name: models, GPUs, policies and their parameters, workloads, metrics."""
     return Response(_catalog(), media_type="application/json")  # type: ignore[return-value]
 
 
 @cache
-def _examples() -> list[dict[str, str]]:
-    return examples()
+def _examples() -> bytes:
+    return JsonResponse({"examples": examples()}).body
 
 
 @router.get("/examples")
-def get_examples() -> Examples:
+async def get_examples() -> Examples:
     """Search spaces to start from."""
-    return Examples.model_validate({"examples": _examples()})
+    return Response(_examples(), media_type="application/json")  # type: ignore[return-value]
 
 
 @router.post("/validate")
