@@ -73,7 +73,7 @@ class Analyses:
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._settings.data,
                 env=child_environment(self._settings),
-                start_new_session=True,
+                process_group=0,  # not a session of its own: Linux weighs niceness within one
             )
             try:
                 async with asyncio.timeout(limits.analysis_s):

@@ -60,7 +60,7 @@ class SearchProcess:
                 limit=LONGEST_LINE,
                 cwd=self._settings.folder if self._settings.files is not None else self._settings.data,
                 env=child_environment(self._settings),
-                start_new_session=True,
+                process_group=0,  # not a session of its own: Linux weighs niceness within one
             )
         assert process.stdin is not None
         timed_out = False
