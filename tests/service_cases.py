@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 
 from planner.service.app import create_app
 from planner.service.settings import Settings
+from planner.versions import engine_mode
 
 API = "/api/v1"
 SOON_S = 60.0  # no wait of a test is meant to last this long
@@ -41,10 +42,11 @@ space:
   max_num_seqs: [8, 64]
 search: {executor: serial}
 """
-# 28 candidates of a twentieth of a second or more each: time enough to be interrupted in.
+# 28 candidates of a twentieth of a second or more each, however the engine runs: time enough to be interrupted in.
+REQUESTS = 600 if engine_mode() == "interpreted" else 5000
 LONG = (
     SMALL.replace("name: small", "name: long")
-    .replace("num_requests: 120", "num_requests: 600")
+    .replace("num_requests: 120", f"num_requests: {REQUESTS}")
     .replace("max_num_seqs: [8, 64]", "max_num_seqs: [8, 16, 24, 32, 48, 64, 96]")
     .replace("search: {", "search: {method: exhaustive, ")
 )
