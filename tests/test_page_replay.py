@@ -39,6 +39,18 @@ POOLED = (
 )
 
 
+# More prefixes than fit into a small GPU's memory, and a host that keeps what is evicted.
+TIERED = (
+    SMALL.replace("NAME", "tiered")
+    .replace("num_groups: 6", "num_groups: 12")
+    .replace("system_prompt_len: 800", "system_prompt_len: 6000")
+    .replace("rate_rps: 40", "rate_rps: 1")
+    .replace("[L40S, H100-SXM-80GB]", "L4")
+    .replace("{min: 1, max: 4}", "1\n  kv_offload: {name: tiered, host_gib: 60}")
+    .replace("ttft_p90_ms <= 2000", "ttft_p90_ms <= 200000")
+)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with chromium() as started:
@@ -293,3 +305,21 @@ def test_a_prompt_that_a_prefill_pool_computed_is_in_a_lane_of_each_pool(browser
         page.keyboard.press("End")
         expect(counter(page, "completed")).to_have_text(str(replay["count"]))
         expect(counter(page, "running")).to_have_text("0")
+
+
+def test_prefixes_that_were_loaded_from_the_host_are_told_from_those_in_the_gpu(
+    browser: Browser, server: Server
+) -> None:
+    job = server.finished("tiered", TIERED)
+    plan = server.get(f"/jobs/{job}")["recommended"]
+    replay = server.get(f"/jobs/{job}/plans/{plan}/replay")
+    columns, host = replay["requests"], replay["sources"].index("host")
+    loaded = [index for index, source in enumerate(columns["source"]) if source == host]
+    assert loaded
+    assert all(columns["loaded_tokens"][index] > columns["cached_tokens"][index] for index in loaded)
+    with visit(browser, server, f"#/runs/{job}/plans/{plan}/replay") as page:
+        expect(page.locator(".legend")).to_contain_text("loaded from the host's memory")
+        page.locator("canvas").focus()
+        for _ in range(loaded[0] + 1):
+            page.keyboard.press(".")
+        expect(page.locator(".canvas-box .tip")).to_contain_text(f"{columns['loaded_tokens'][loaded[0]]:,} loaded")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from planner.plan import Plan
 from planner.report import names
 from planner.service.timeline import replica_names
+from sim.cache_sources import tier_names
 from sim.engine.requests import RequestTable
 from sim.metrics import flatten
 from sim.simulate import Result
@@ -62,7 +63,12 @@ def replay(plan: Plan, result: Result) -> dict[str, Any]:
     if workload.tenants:
         columns["tenant"] = records.tenant
     source, source_request = prefix_sources(table, result.deployment.block_size)
+    source = _from_tiers(source, table)
     columns |= {"source": source, "source_request": source_request, "group": groups(table)}
+    if table.tier_tokens:
+        columns["loaded_tokens"] = np.sum(
+            [np.frombuffer(tokens, dtype=np.int64) for tokens in table.tier_tokens], axis=0
+        )
     columns |= _of_prefill_pool(result, source)
     return {
         "routing": plan.deployment["routing"],
@@ -80,10 +86,20 @@ def replay(plan: Plan, result: Result) -> dict[str, Any]:
         "classes": list(workload.slo_classes),
         "tenants": list(workload.tenants),
         "outcomes": list(OUTCOMES),
-        "sources": list(SOURCES),
+        "sources": [*SOURCES, *tier_names(result.replicas)],
         "metrics": {name: metrics.get(name) for name in SHOWN},
         "requests": {name: np.asarray(column).astype(np.int64).tolist() for name, column in columns.items()},
     }
+
+
+def _from_tiers(source: Ints, table: RequestTable) -> Ints:
+    """`source`, but the tier that gave a prompt the most where that is more than the GPU's memory had of it."""
+    most = np.frombuffer(table.cached_tokens, dtype=np.int32).astype(np.int64)
+    for number, column in enumerate(table.tier_tokens):
+        tokens = np.frombuffer(column, dtype=np.int64)
+        source = np.where(tokens > most, len(SOURCES) + number, source)
+        most = np.maximum(most, tokens)
+    return source
 
 
 def _of_prefill_pool(result: Result, source: Ints) -> dict[str, Ints]:
@@ -99,7 +115,8 @@ def _of_prefill_pool(result: Result, source: Ints) -> dict[str, Ints]:
         for name, value in times.items()
     }
     found["prefill_replica"] = np.frombuffer(table.replica, dtype=np.int32).astype(np.int64)
-    found["prefill_source"] = np.where(sent, prefix_sources(table, result.prefill.deployment.block_size)[0], -1)
+    own = _from_tiers(prefix_sources(table, result.prefill.deployment.block_size)[0], table)
+    found["prefill_source"] = np.where(sent, own, -1)
     return found | {"source": np.where(sent, SOURCES.index(REMOTE), source)}
 
 

@@ -5,9 +5,12 @@ export const SOURCES = {
   cache: { colour: "--c2", words: "cache: this replica had it" },
   elsewhere: { colour: "--c1", words: "elsewhere: another replica had it, this one did not" },
   remote: { colour: "--c6", words: "remote: computed by the prefill pool, and moved here" },
+  host: { colour: "--c5", words: "host: loaded from the host's memory" },
+  peer: { colour: "--c4", words: "peer: loaded from another machine's memory" },
+  disk: { colour: "--c0", words: "disk: loaded from storage" },
   lost: { colour: "--c3", words: "lost: this replica had it, and has it no more (or not yet)" },
 };
-const OTHERS = ["--c5", "--c4", "--c7"];
+const OTHERS = ["--c7"];
 
 // What a legend says of a source, also of one that this page does not know.
 export const sourceWords = (name) => SOURCES[name]?.words ?? name.replaceAll("-", " ").replaceAll("_", " ");
@@ -30,7 +33,7 @@ export function palette(sources) {
     return { queue: mixed(colour, paper, 0.28), prefill: mixed(colour, ink, 0.72), decode: mixed(colour, paper, 0.72), line: mixed(colour, paper, 0.6) };
   });
   const plain = Object.fromEntries(["paper", "ink", "soft", "line", "accent", "panel", "faint"].map((name) => [name, value(`--${name}`)]));
-  return { ...plain, waiting: mixed(rgb(value("--c0")), paper, 0.85), cover: mixed(paper, paper, 1).replace(")", " / .78)"), phases };
+  return { ...plain, waiting: mixed(ink, paper, 0.6), cover: mixed(paper, paper, 1).replace(")", " / .78)"), phases };
 }
 
 // A pattern of slanted lines in a colour, for what waits.

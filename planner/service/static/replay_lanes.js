@@ -302,7 +302,7 @@ export const described = (run, i) => {
   return {
     request: i, replica: run.laneOf(i) < 0 ? "none" : run.names[run.laneOf(i)], prefill: prefillOf(run, i), outcome: run.outcomes[i], source: run.sources[columns.source[i]],
     from: columns.source_request[i], arrival: run.arrival[i], prompt: columns.prompt_tokens[i], output: columns.output_tokens[i],
-    cached: columns.cached_tokens[i], preemptions: columns.preemptions[i], slo_class: run.data.classes[columns.class[i]],
+    cached: columns.cached_tokens[i], loaded: columns.loaded_tokens?.[i] ?? 0, preemptions: columns.preemptions[i], slo_class: run.data.classes[columns.class[i]],
     queue: ms(run.scheduled[i], run.queued[i]), computing: ms(run.first_token[i], run.scheduled[i]),
     ttft: ms(run.first_token[i], run.arrival[i]), e2e: ms(run.finish[i], run.arrival[i]), group: columns.group[i],
   };

@@ -241,7 +241,7 @@ class ReplayView {
     const place = event ? { x: event.offsetX, y: event.offsetY } : lanes.place(i) ?? { x: lanes.width / 2, y: lanes.height / 2 };
     const rows = [
       ["replica", it.replica], ["outcome", it.outcome], ["prefix from", it.source + (it.from >= 0 ? ` (request ${it.from})` : "")],
-      ["tokens", `${number(it.prompt)} in (${number(it.cached)} cached), ${number(it.output)} out`], ["arrival", clockText(it.arrival, 2)],
+      ["tokens", `${number(it.prompt)} in (${number(it.cached)} cached${it.loaded ? `, ${number(it.loaded)} loaded` : ""}), ${number(it.output)} out`], ["arrival", clockText(it.arrival, 2)],
       ["queue", ms(it.queue)], ["prefill", it.prefill ?? ms(it.computing)], ["TTFT", ms(it.ttft)], ["E2E", ms(it.e2e)],
     ];
     if (it.preemptions) rows.push(["preempted", `${it.preemptions} times`]);
