@@ -95,7 +95,7 @@ class RunsView {
     const tick = element("input", { type: "checkbox", "aria-label": `Compare ${job.name}`, "data-key": `pick-${job.id}`, onchange: () => this.pick(job.id) });
     tick.checked = this.picked.includes(job.id);
     const { share, words } = progressParts(job), busy = job.state === "running";
-    const best = job.recommended ? element("a", { href: `#/runs/${job.id}/plans/${job.recommended}`, "data-key": `best-${job.id}` }, `★ ${job.recommended_label}`)
+    const best = job.recommended ? element("a", { href: `#/runs/${job.id}/plans/${job.recommended}`, "data-key": `best-${job.id}` }, `★ ${job.recommended_label ?? job.recommended}`)
       : job.state === "done" ? "none is feasible" : "-";
     return element("tr", {}, element("td", {}, tick),
       element("td", {}, element("a", { href: `#/runs/${job.id}`, "data-key": `run-${job.id}` }, job.name), element("br"), element("small", {}, job.model ?? "")),
