@@ -29,13 +29,15 @@ lint: setup  ## lint and type check
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup  ## the longer benchmarks: the engine, its scaling, the router, screening, the optimisers
+bench: setup  ## the longer benchmarks: the engine, its scaling, the router, screening, the optimisers, workers, a large space
 	@$(BIN)/python benchmarks/engine.py
 	@$(BIN)/python benchmarks/engine.py --scale
 	@$(BIN)/python benchmarks/routing.py
 	@$(BIN)/python benchmarks/mooncake.py
 	@$(BIN)/python benchmarks/screening.py
 	@$(BIN)/python benchmarks/optimisers.py
+	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/large_space.py
 
 docs: setup  ## build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

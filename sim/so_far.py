@@ -14,8 +14,8 @@ from sim.latency import RequestOverhead
 from sim.metrics import DISTRIBUTIONS, METRICS, PS_PER_MS, PS_PER_S, STATISTICS, distribution, flat_name
 from sim.workload import Workload
 
-LOOKS = 32  # ticks while the requests arrive
-MOST_BETWEEN = 4096  # events between two ticks
+LOOKS = 32  # ticks while the requests arrive, of many
+LEAST_BETWEEN, MOST_BETWEEN = 32, 4096  # events between two ticks
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -208,7 +208,7 @@ class Watch(Protocol):
 
 
 class Looks:
-    """When the run of `table` is looked at by `watch`."""
+    """When the run of `table` is looked at by `watch`: rarely enough to cost little of it, however short it is."""
 
     def __init__(
         self,
@@ -222,10 +222,10 @@ class Looks:
         self._watch = watch
         self._run = (table, workload, overhead, request_slo)
         self._prefill = prefill
-        self.every = max(1, min(MOST_BETWEEN, len(table) // LOOKS))  # events, between ticks
+        self.every = max(LEAST_BETWEEN, min(MOST_BETWEEN, len(table) // LOOKS))  # events, between ticks
         self._quarter = max(self.every, len(table) // 4)
         self._events = 0
-        self._next = max(1, len(table) // LOOKS)
+        self._next = max(self.every, len(table) // LOOKS)
 
     def tick(self, now_ps: int) -> int:
         """`every` events have happened; returns after how many more to tick again."""

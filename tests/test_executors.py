@@ -125,6 +125,25 @@ def test_a_run_that_was_left_half_done_leaves_nothing_for_the_next(pool: Executo
     assert numbers(pool, [{"n": n} for n in range(100, 120)]) == [float(n**2) for n in range(100, 120)]
 
 
+class Unloadable:
+    """An evaluator that no worker can unpickle."""
+
+    def __call__(self, candidate: Parameters) -> Outcome:
+        return Outcome({})
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return (int, ("no number",))
+
+
+def test_workers_that_cannot_start_are_not_started_for_ever() -> None:
+    executor = make_executor("processes", Unloadable(), 1)
+    try:
+        with pytest.raises(RuntimeError, match="ended before they were ready"):
+            list(executor.run([{"n": n} for n in range(100)], 100))
+    finally:
+        executor.close()
+
+
 def test_what_an_evaluator_raises_is_raised() -> None:
     executor = make_executor("processes", Squares(), 1)
     try:

@@ -22,6 +22,7 @@ from planner.executors.batches import GRACE_S, Batch, Batches
 from planner.parameters import Parameters
 
 IN_FLIGHT = 2  # batches a worker has at hand, so that it never waits for the driver
+MOST_STILLBORN = 8
 READY = "ready"  # the first answer of a worker
 
 
@@ -117,6 +118,7 @@ class ProcessExecutor:
         """Yield (position, outcome) of each candidate as its batch ends."""
         batches = self._batches
         batches.start(len(candidates))
+        stillborn = 0  # workers in a row that could not start
         for worker in self._pool:  # an earlier run may have been left half done
             if worker.batches:
                 self._replace(worker)
@@ -131,8 +133,12 @@ class ProcessExecutor:
                 continue  # the last words of one that was replaced
             if answer == READY:
                 worker.started()
+                stillborn = 0
                 continue
             if answer is None:
+                stillborn += worker.since == math.inf
+                if stillborn > MOST_STILLBORN:
+                    raise RuntimeError(f"{stillborn} worker processes in a row ended before they were ready")
                 sent = worker.batches
                 self._replace(worker)
                 yield from batches.died(sent)
