@@ -2,10 +2,9 @@
 
     python benchmarks/large_space.py [--share S] [--requests N] [--workers W] [--no-reference]
 
-Printed: candidates, wall time, the share of the simulated requests (those of runs that were stopped early as if they had
-not been), `exact`, and the hypervolume of the front found as a share of that of the exact front, from simulating every
-candidate in full. That reference takes the longest; `--share` cuts the space down to about that share of its candidates,
-`--requests` the workload.
+Printed: candidates, wall time, the share of the requests simulated (runs stopped early count in full), `exact`,
+and the hypervolume of the front found as a share of that of the exact front, from simulating every candidate in full.
+That reference takes the longest; `--share` cuts the space down to about that share, `--requests` the workload.
 """
 
 from __future__ import annotations
