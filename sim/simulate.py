@@ -102,6 +102,9 @@ def simulate(
         cluster.run(workload)
         for replica in [*replicas, *(prefill.replicas if prefill is not None else ())]:
             replica.close(workload.time_limit_ps)
+        if prefill is not None and workload.time_limit_ps:
+            for link in prefill.links:
+                link.close(workload.time_limit_ps)
     finally:
         if collecting:
             gc.enable()

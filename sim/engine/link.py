@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 _PS_PER_S: Final = 10**12
@@ -19,6 +20,7 @@ class Link:
         self.busy_ps = 0  # of all transfers
         self.transfers = 0
         self.moving_ps = 0  # of all transfers, the wait for the link included
+        self._reserved: Final[deque[tuple[int, int]]] = deque()  # (end, tokens) of those that may not have ended
         self._bytes_per_s: Final = bytes_per_s
         self._bytes_per_token: Final = bytes_per_token
         self._latency_ps: Final = latency_ps
@@ -41,4 +43,18 @@ class Link:
         self.moving_ps += end - now
         self.busy_ps += self.duration_ps(tokens)
         self.free_ps = end
+        reserved = self._reserved
+        while reserved and reserved[0][0] <= now:
+            reserved.popleft()
+        reserved.append((end, tokens))
         return end
+
+    def close(self, at_ps: int) -> None:
+        """The simulation ends at `at_ps`: of what was reserved counts what has come by then."""
+        for end, tokens in self._reserved:
+            whole = self.duration_ps(tokens)
+            left = min(whole, end - at_ps)
+            if left > 0:
+                moving = whole - self._latency_ps  # the latency comes first, and moves nothing
+                self.busy_ps -= left
+                self.tokens -= tokens if left >= moving else tokens * left // moving

@@ -99,9 +99,13 @@ class Replica(Scheduler):
             self._leave()
 
     def close(self, at_ps: int) -> None:
-        """The simulation ends at `at_ps`: what a run of decodes has done by then counts."""
+        """The simulation ends at `at_ps`: what a run of decodes has done by then counts, and of the steps that go on
+        beyond it the time until then."""
         if self._run_steps:
             self._commit_run(self._steps_by(at_ps))
+        beyond_ps = self._executing_end_ps + self._ahead_ps - at_ps
+        if at_ps > 0 and beyond_ps > 0:
+            self.stats.cut(beyond_ps, self.pool.num_blocks - self.pool.free, len(self._running))
 
     @property
     def due_ps(self) -> int:

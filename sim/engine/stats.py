@@ -48,6 +48,12 @@ class ReplicaStats:
         if decodes:
             self.inter_token(first_ps, slope_ps, steps, decodes)
 
+    def cut(self, beyond_ps: int, blocks: int, seats: int) -> None:
+        """The run ended `beyond_ps` before the last steps that it began, which hold so many blocks and seats."""
+        self.busy_ps = max(0, self.busy_ps - beyond_ps)
+        self.block_area = max(0.0, self.block_area - float(blocks) * beyond_ps)
+        self.seat_area = max(0.0, self.seat_area - float(seats) * beyond_ps)
+
     def loaded(self, level: int, tokens: int) -> None:
         """A request that takes its seat has loaded tokens from a tier, counted from 1, or from elsewhere (0)."""
         if level:

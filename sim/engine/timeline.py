@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from math import fsum
 from typing import Final
 
 import numpy as np
@@ -99,11 +100,17 @@ class SampledReplica(Replica):
         self._next_sample = number
 
     def time_parts(self) -> dict[str, float]:
-        """ps by resource of the time that it was busy; empty with a latency model other than the shipped one."""
+        """ps by resource of the time that it was busy; empty with a latency model other than the shipped one.
+
+        Where the end of the run cut its last steps short, the parts of all steps are shortened in proportion.
+        """
         step_time = self._step_time
         if not isinstance(step_time, PhysicalStepTime):
             return {}
-        return step_parts(step_time, self.decode_steps, self.mixed_steps)
+        parts = step_parts(step_time, self.decode_steps, self.mixed_steps)
+        whole_ps = fsum(parts.values())
+        share = min(1.0, self.stats.busy_ps / whole_ps) if whole_ps else 1.0
+        return parts if share > 1 - 1e-12 else {name: ps * share for name, ps in parts.items()}
 
     def timeline(self) -> Timeline:
         """What was noted down, from time 0 to the last sample at which the replica was busy."""
