@@ -146,6 +146,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """`planner calibrate`: writes a coefficient file and prints how each fit went. Returns 0."""
+    from planner.store import check_outputs
+
+    check_outputs(args, "--out")
     if args.from_validation is not None:
         from planner.recalibrate import run_from_validation
 

@@ -16,9 +16,9 @@ import numpy as np
 from planner.boundary import FARTHEST, Boundary, excess, nearest_step, rate_scale
 from planner.bounds import Bounds
 from planner.evaluate import Evaluator, Outcome, Trial, load_coefficient_set, load_named_model, priced_gpus
-from planner.goals import Constraint, judge, request_slo, service_levels
+from planner.goals import Constraint, check_classes, judge, request_slo, service_levels
 from planner.parameters import Parameters
-from planner.plan import Plan, make_workload
+from planner.plan import Plan, classes_of, make_workload
 from planner.search.pruning import broken_by_bounds
 from sim.errors import InputError
 from sim.workload import Workload
@@ -64,6 +64,7 @@ class Prober:
         self.levels = service_levels(plan.constraints)
         gpu = plan.deployment["gpu"]
         workload = make_workload(plan.workload, plan.folder, plan.seed)
+        check_classes(plan.constraints, (), classes_of(workload))
         self.base_rps = offered_rate(workload)
         self.requests = len(workload)
         self._evaluator = Evaluator(

@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.capacity import TOLERANCE, Capacity, Prober, fewest_replicas, max_rate
 from planner.parameters import gpu_count
+from planner.store import check_outputs
 from planner.sweep import Sweep, sweep
 from sim.errors import InputError
 
@@ -43,6 +44,7 @@ def run_capacity(args: argparse.Namespace) -> int:
     """Find and print both capacities. Returns 0."""
     if args.rate is not None and not 0 < args.rate < float("inf"):
         raise InputError("--rate", f"must be a number greater than 0, got {args.rate:g}")
+    check_outputs(args, "--json")
     prober = _prober(args)
     rate = args.rate or prober.base_rps
     found = max_rate(prober)
@@ -89,6 +91,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         raise InputError("--points", f"must be at least 3, got {args.points}")
     if args.plot is not None and args.plot.suffix not in (".png", ".svg"):
         raise InputError("--plot", f"must end in .png or .svg, got {args.plot}")
+    check_outputs(args, "--json", "--plot")
     prober = _prober(args)
     found = sweep(prober, args.points)
     if args.plot is not None:

@@ -94,7 +94,7 @@ def _fail(message: str, code: int) -> int:
 def _located(error: InputError, args: argparse.Namespace) -> str:
     """The error's text, behind the file that the command reads; a wrong option is not a matter of the file."""
     file = getattr(args, "space", None) or getattr(args, "plan", None)
-    return str(error) if file is None or error.field.startswith("--") else f"{file}: {error}"
+    return str(error) if not isinstance(file, Path) or error.field.startswith("--") else f"{file}: {error}"
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -78,10 +78,11 @@ def run(args: argparse.Namespace) -> int:
     """Simulate both, print, and write what was asked for. Returns 0."""
     from rich.console import Console
 
-    from planner.store import to_json, write_atomically
+    from planner.store import check_outputs, to_json, write_atomically
 
     if args.plot is not None and args.plot.suffix not in (".png", ".svg"):
         raise InputError("--plot", f"must end in .png or .svg, got {args.plot}")
+    check_outputs(args, "--json", "--plot")
     first, second = side(args.a), side(args.b)
     if first.name == second.name:
         first.name, second.name = f"A: {first.name}", f"B: {second.name}"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from planner.early_stop import EarlyStop, Hopeless, TimedOut, time_limit
-from planner.goals import Constraint, metric_values, request_slo
+from planner.goals import Constraint, check_classes, metric_values, request_slo
 from planner.parameters import Parameters, gpu_count, to_deployment
-from planner.plan import Plan, anchored, make_workload
+from planner.plan import Plan, anchored, classes_of, make_workload
 from sim.catalog import GPUSpec, ModelSpec, check_tensor_parallel, load_gpu, load_model
 from sim.errors import InputError
 
@@ -216,10 +216,13 @@ def make_evaluator(space: Space) -> Evaluator:
     """Load what `space` names and build its workload, once for all candidates. Raises InputError."""
     model = load_named_model(space.model, space.folder)
     _check_listed_tensor_parallel(space, model)
+    gpus = priced_gpus(_named(space, "gpu"), space.prices)
+    workload = make_workload(space.workload, space.folder, space.seed)
+    check_classes(space.constraints, space.objectives, classes_of(workload))
     return Evaluator(
         model=model,
-        gpus=priced_gpus(_named(space, "gpu"), space.prices),
-        workload=make_workload(space.workload, space.folder, space.seed),
+        gpus=gpus,
+        workload=workload,
         seed=space.seed,
         request_slo=request_slo(space.constraints),
         coefficients=load_coefficient_set(space.coefficients, space.folder),

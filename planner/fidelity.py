@@ -194,6 +194,9 @@ def run(args: argparse.Namespace) -> int:
     """`planner fidelity`: prints tables, and writes what was asked for. Returns 0."""
     from rich.console import Console
 
+    from planner.store import check_outputs
+
+    check_outputs(args, "--json", "--plot", "--regimes", "--document")
     console = Console()
     with console.status("simulating") as status:
 

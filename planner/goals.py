@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -151,6 +151,18 @@ def parse_objectives(items: Iterable[Mapping[str, str]], field: str = "objective
     if not found:
         raise InputError(field, "is empty; give at least one `maximize: metric` or `minimize: metric`")
     return tuple(found)
+
+
+def check_classes(constraints: Iterable[Constraint], objectives: Iterable[Objective], present: Collection[str]) -> None:
+    """Raise InputError for the first metric of an SLO class that no request has: nothing could be said of it, and a
+    limit on it would hold whatever a plan does. `present` are the classes that requests have."""
+    named = [(f"slo[{i}]", constraint.metric) for i, constraint in enumerate(constraints)]
+    named += [(f"objectives[{i}]", objective.metric) for i, objective in enumerate(objectives)]
+    for field, metric in named:
+        slo_class, dot, _ = metric.rpartition(".")
+        if dot and slo_class not in present:
+            there = f"they are {', '.join(sorted(present))}" if present else "give its clients an slo_class"
+            raise InputError(field, f"{metric}: no request of the workload is of class {slo_class}; {there}")
 
 
 def request_slo(constraints: Iterable[Constraint]) -> dict[str, float]:

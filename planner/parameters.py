@@ -28,6 +28,7 @@ POLICIES = (
     "prefill_routing",
 )
 GATEWAYS = ("none", "llm-d")
+LONGEST_MS = 8e9  # what a simulation can last
 
 # Policies that never look at a replica's state, so that how stale a snapshot is cannot matter to them.
 _BLIND = {
@@ -149,15 +150,15 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "admission": partial(_policy, kind="admission"),
     "flow_control": partial(_policy, kind="flow_control"),
     "gateway": partial(_one_of, allowed=GATEWAYS),
-    "snapshot_interval_ms": partial(_real, minimum=0),
+    "snapshot_interval_ms": partial(_real, minimum=0, maximum=LONGEST_MS),
     "prefill_replicas": partial(_whole, minimum=0, maximum=100_000),
     "prefill_tensor_parallel_size": partial(_whole, minimum=1, maximum=1024, optional=True),
     "prefill_max_num_seqs": partial(_whole, minimum=1, optional=True),
     "prefill_max_num_batched_tokens": partial(_whole, minimum=1, optional=True),
     "disaggregation": partial(_policy, kind="disaggregation"),
     "prefill_routing": partial(_policy, kind="prefill_routing"),
-    "kv_transfer_gb_per_s": partial(_real, above=0),
-    "kv_transfer_latency_ms": partial(_real, minimum=0),
+    "kv_transfer_gb_per_s": partial(_real, minimum=1e-6, maximum=1e6),
+    "kv_transfer_latency_ms": partial(_real, minimum=0, maximum=LONGEST_MS),
 }
 PARAMETERS = tuple(field.name for field in dataclasses.fields(Deployment) if field.name != "model")
 

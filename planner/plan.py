@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from planner.documents import apply_overrides, check_keys, check_number, describe, load_document
-from planner.goals import Constraint, parse_constraints, request_slo
+from planner.goals import Constraint, check_classes, parse_constraints, request_slo
 from planner.parameters import Parameters, check_parameter, resolve, to_deployment
 from planner.policy_path import find_policies, policy_folder
 from sim.errors import InputError
@@ -145,17 +145,26 @@ def make_workload(workload: Mapping[str, Any], folder: Path, seed: int) -> Workl
     return build_workload(parse_workload(workload), seed, folder)
 
 
+def classes_of(workload: Workload) -> set[str]:
+    """The SLO classes that requests of `workload` have; none where it names no classes."""
+    if workload.slo_class is None:
+        return set()
+    return {workload.slo_classes[number] for number in set(workload.slo_class.tolist())}
+
+
 def simulate_plan(plan: Plan, *, sampled: bool = False) -> Result:
     """Simulate `plan`, `sampled` for its replicas over time. Raises InputError, DoesNotFit included."""
     from planner.evaluate import load_coefficient_set, load_named_model, priced_gpus
     from sim.simulate import simulate
 
     gpu = plan.deployment["gpu"]
+    workload = make_workload(plan.workload, plan.folder, plan.seed)
+    check_classes(plan.constraints, (), classes_of(workload))
     model = load_named_model(plan.model, plan.folder)
     deployment = to_deployment(plan.deployment, model, priced_gpus((gpu,), plan.prices))
     return simulate(
         deployment,
-        make_workload(plan.workload, plan.folder, plan.seed),
+        workload,
         plan.seed,
         coefficients=load_coefficient_set(plan.coefficients, plan.folder),
         request_slo=request_slo(plan.constraints) or None,

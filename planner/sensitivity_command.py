@@ -27,10 +27,11 @@ def run(args: argparse.Namespace) -> int:
     from planner.report.pareto import png, svg
     from planner.run_plans import evaluation_of, space_of_run
     from planner.sensitivity import all_options, effects, metrics_of
-    from planner.store import load_run, to_json, write_atomically
+    from planner.store import check_outputs, load_run, to_json, write_atomically
 
     if args.out is not None and args.out.suffix not in (".png", ".svg"):
         raise InputError("--out", f"must end in .png or .svg, got {args.out}")
+    check_outputs(args, "--json", "--out")
     found = load_run(args.results)
     recommended = verdict.recommended(found)
     if args.plan is None and recommended is None:

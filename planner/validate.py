@@ -36,9 +36,10 @@ def run(args: argparse.Namespace) -> int:
     """Compare and print. Returns 0: a prediction that is off is a result, not a failure."""
     from rich.console import Console
 
-    from planner.store import load_run, to_json, write_atomically
+    from planner.store import check_outputs, load_run, to_json, write_atomically
     from planner.validation import validate
 
+    check_outputs(args, "--json")
     found = load_run(args.results)
     validation = validate(found, assigned(found, args.measured, args.tool))
     text = to_json(validation.to_dict())

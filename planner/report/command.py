@@ -21,8 +21,9 @@ def run(args: argparse.Namespace) -> int:
     """Write the report and print its path; Markdown without `--out` is printed itself. Returns 0."""
     from planner.report.html import report_html
     from planner.report.markdown import report_markdown
-    from planner.store import REPORT, load_run, write_atomically
+    from planner.store import REPORT, check_outputs, load_run, write_atomically
 
+    check_outputs(args, "--out")
     found = load_run(args.results)
     text = report_html(found) if args.format == "html" else report_markdown(found)
     out = args.out or (args.results / REPORT if args.format == "html" else None)

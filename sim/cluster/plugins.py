@@ -13,6 +13,9 @@ from typing import Any
 from sim.deployment import PolicySpec
 from sim.errors import InputError
 
+# Of a parameter's value, by how its name ends: times are counted in picoseconds, of which a simulation has 8,000,000 s.
+_MOST = (("_per_s", 1e15), ("_ms", 8e9), ("_s", 8e6), ("", 1e15))
+
 
 def spec_of(value: Any, field: str) -> PolicySpec:
     """The policy that a parameter names: ``fcfs``, or a mapping of `name` and parameters."""
@@ -26,13 +29,18 @@ def spec_of(value: Any, field: str) -> PolicySpec:
 def make_plugin(kind: str, shipped: Mapping[str, type], base: type, spec: PolicySpec, field: str) -> Any:
     """A fresh object. Raises InputError for an unknown name, class or parameter."""
     plugin_class = _class_of(kind, shipped, base, spec.name, field)
-    parameters = parameters_of(plugin_class)
-    for name, value in spec.parameters.items():
+    parameters, whole = parameters_of(plugin_class), _whole_numbers(plugin_class)
+    given = dict(spec.parameters)
+    for name, value in given.items():
         if name not in parameters:
             raise InputError(f"{field}.{name}", f"unknown parameter of {spec.name}{_nearest(name, list(parameters))}")
-        check_value(parameters[name], value, f"{field}.{name}")
+        check_value(0 if parameters[name] is None and name in whole else parameters[name], value, f"{field}.{name}")
+        if name in whole and isinstance(value, float):
+            if not value.is_integer():
+                raise InputError(f"{field}.{name}", f"must be a whole number, got {value!r}")
+            given[name] = int(value)
     try:
-        return plugin_class(**spec.parameters)
+        return plugin_class(**given)
     except InputError as error:
         raise InputError(f"{field}.{error.field}" if error.field else field, error.problem) from None
     except Exception as error:
@@ -49,6 +57,9 @@ def check_value(default: object, value: object, field: str) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise InputError(field, f"must be a finite number of at least 0, got {value!r}")
+    most = next((most for ending, most in _MOST if field.endswith(ending)))
+    if value > most:
+        raise InputError(field, f"must be at most {most:,.0f}, got {value!r}")
     if value == 0 and field.endswith("_threshold"):
         raise InputError(field, "must be greater than 0")
 
@@ -70,6 +81,13 @@ def parameters_of(plugin_class: type) -> dict[str, object]:
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             found[name] = None if parameter.default is parameter.empty else parameter.default
     return found
+
+
+def _whole_numbers(plugin_class: type) -> set[str]:
+    """The parameters of a dataclass that are declared to be whole numbers."""
+    if not dataclasses.is_dataclass(plugin_class):
+        return set()
+    return {f.name for f in dataclasses.fields(plugin_class) if f.init and f.type in (int, "int")}
 
 
 def _default_of(field: dataclasses.Field[Any]) -> object:
