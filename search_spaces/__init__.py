@@ -1,0 +1,1 @@
+"""Spaces that users start from; a package, so that an installed planner finds them too."""
