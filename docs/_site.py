@@ -38,10 +38,10 @@ def start() -> str:
 
 def commands() -> str:
     """Every command with its options, as `--help` shows them."""
-    from planner.cli import _COMMANDS
+    from planner.cli import COMMANDS
 
     parts = ["# Commands", "", "What `planner COMMAND --help` says."]
-    for name in _COMMANDS:
+    for name in COMMANDS:
         parts += ["", f"## planner {name}", "", "```text", _help(name), "```"]
     return "\n".join(parts) + "\n"
 

@@ -1,8 +1,7 @@
-"""`planner compare`: two plans side by side, request by request where they serve the same ones."""
+"""Two plans side by side, request by request where they serve the same ones."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from sim.errors import InputError
 from sim.metrics import flatten
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from sim.simulate import Result
 
 SHOWN = (
@@ -61,45 +58,6 @@ class Side:
     def saturation(self) -> str:
         """`stable`, `backlogged` or `overloaded`."""
         return str(self.result.summary()["saturation"])
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `planner compare`."""
-    for name in ("a", "b"):
-        text = "a plan.yaml, or a run directory (its recommended plan)"
-        parser.add_argument(name, type=Path, metavar=name.upper(), help=text)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the comparison as JSON (- for the output)")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="latency CDFs, queue and batch over time (.png or .svg)"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Simulate both, print, and write what was asked for. Returns 0."""
-    from rich.console import Console
-
-    from planner.store import check_outputs, to_json, write_atomically
-
-    if args.plot is not None and args.plot.suffix not in (".png", ".svg"):
-        raise InputError("--plot", f"must end in .png or .svg, got {args.plot}")
-    check_outputs(args, "--json", "--plot")
-    first, second = side(args.a), side(args.b)
-    if first.name == second.name:
-        first.name, second.name = f"A: {first.name}", f"B: {second.name}"
-    if args.plot is not None:
-        from planner.report.pareto import png, svg
-        from planner.report.timelines import comparison_figure
-
-        figure = comparison_figure([(first.name, first.result), (second.name, second.result)])
-        write_atomically(args.plot, svg(figure) if args.plot.suffix == ".svg" else png(figure))
-    text = to_json(comparison_dict(first, second))
-    if str(args.json) == "-":
-        print(text, end="")
-        return 0
-    if args.json is not None:
-        write_atomically(args.json, text)
-    print_comparison(Console(highlight=False), first, second)
-    return 0
 
 
 def side(path: Path) -> Side:
@@ -175,32 +133,6 @@ def comparison_dict(first: Side, second: Side) -> dict[str, Any]:
         "differs": [{"parameter": name, "a": a, "b": b} for name, a, b in differing(first, second)],
         "sooner_with_b": pairwise(first, second),
     }
-
-
-def print_comparison(console: Console, first: Side, second: Side) -> None:
-    """The parameters that differ, then the metrics with what B changes."""
-    from planner.report.layout import line, table
-
-    grid = table()
-    for heading in ("", first.name, second.name, "B against A"):
-        grid.add_column(heading, justify="right" if heading else "left")
-    for name, a, b in differing(first, second):
-        grid.add_row(name, a, b, "")
-    grid.add_row("saturation", first.saturation, second.saturation, "")
-    grid.add_section()
-    for metric in SHOWN:
-        a, b = first.metrics.get(metric), second.metrics.get(metric)
-        if a is None and b is None:
-            continue
-        grid.add_row(names.axis_label(metric), names.number(a), names.number(b), change_words(metric, a, b))
-    console.print(grid)
-    shares = pairwise(first, second)
-    if shares:
-        words = {"ttft": "first token", "tpot": "token rate", "e2e": "whole answer"}
-        text = ", ".join(f"{words[name]} {names.percent(share)}" for name, share in shares.items())
-        line(console, f"Of the requests that both serve, B is faster for: {text}.")
-    else:
-        line(console, "They serve different requests: figures, not requests, are compared.")
 
 
 def change_words(metric: str, a: float | None, b: float | None) -> str:

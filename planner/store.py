@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -324,14 +323,6 @@ def check_output(path: Path, option: str) -> None:
         problem = "cannot be written: permission denied"
     if problem is not None:
         raise InputError(option, f"{path} {problem}")
-
-
-def check_outputs(args: argparse.Namespace, *options: str) -> None:
-    """`check_output` for each of these options that names a file; - is the output."""
-    for option in options:
-        path = getattr(args, option.removeprefix("--"))
-        if path is not None and str(path) != "-":
-            check_output(Path(path), option)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.text import Text
 
+from planner.commands.plot import KINDS
 from planner.report.parallel import parallel_figure
 from planner.report.pareto import png
-from planner.report.plot_command import KINDS
 from planner.report.replica_timelines import averaged_over, replica_figure
 from planner.search.session import SearchOptions, search
 from planner.space import load_space

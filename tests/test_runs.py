@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from planner.runs import differences, list_runs
+from planner.commands.runs import run as list_runs
+from planner.differences import differences
 from planner.search.session import SearchOptions, search
 from planner.space import parse_space
 from planner.store import Run

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import _COMMANDS
+from planner.cli import COMMANDS
 from sim.cluster import policy_names
 from sim.workload._spec import _KINDS
 
@@ -39,7 +39,7 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 def test_every_command_policy_and_kind_of_workload_is_in_the_reference(site: Path) -> None:
     commands = (site / "generated/commands.html").read_text()
-    assert all(f"planner {name}</h2>" in re.sub(r"<a.*?</a>", "", commands) for name in _COMMANDS)
+    assert all(f"planner {name}</h2>" in re.sub(r"<a.*?</a>", "", commands) for name in COMMANDS)
     policies = (site / "generated/policies.html").read_text()
     kinds = ("scheduling", "preemption", "routing", "admission", "flow_control")
     assert all(f"<code>{name}</code>" in policies for kind in kinds for name in policy_names(kind))

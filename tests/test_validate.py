@@ -14,6 +14,7 @@ import yaml
 
 from planner.calibration.serving import set_path
 from planner.cli import main
+from planner.commands.validate import assigned
 from planner.measurements import _inference_perf
 from planner.measurements.results import LoadResult, read_results
 from planner.parameters import resolve
@@ -21,7 +22,6 @@ from planner.plan import Plan, load_plan, make_workload, simulate_plan
 from planner.recalibrate import measured_runs, recalibrate, start_document
 from planner.run_plans import plan_of_run
 from planner.store import Run, load_run
-from planner.validate import assigned
 from planner.validation import validate
 from sim.catalog import load_gpu, load_model
 from sim.deployment import Deployment

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import FileResponse, Response
 
-from planner import runs
+from planner.differences import differences
 from planner.report.front_document import front_document
 from planner.service import views
 from planner.service.artefacts import find_artefact, list_artefacts
@@ -167,7 +167,7 @@ async def compare_runs(
 ) -> Json:
     """What changed from the front of one run to that of another, and why."""
     before, after = await service.loaded(a), await service.loaded(b)
-    lines = await asyncio.to_thread(lambda: list(runs.differences(before.run, after.run)))
+    lines = await asyncio.to_thread(lambda: list(differences(before.run, after.run)))
     same = not any(line.startswith(("+ ", "- ", "= ")) for line in lines)
     return JsonResponse({"a": a, "b": b, "lines": lines, "same_front": same})  # type: ignore[return-value]
 

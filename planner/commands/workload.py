@@ -7,6 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.commands._options import add_set, check_outputs, check_picture, write_json, write_picture
+from planner.commands._terminal import DONE, console
 from planner.documents import apply_overrides, check_number, load_document
 from sim.errors import InputError
 
@@ -24,49 +26,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     command.add_argument("file", type=Path, metavar="FILE", help="a space.yaml, a plan.yaml, or a trace")
     command.add_argument("--format", metavar="NAME", help="the trace's format (default: guessed)")
-    command.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="override a field, as --set workload.arrival_scale=0.5; repeat it for more",
-    )
+    add_set(command, "workload.arrival_scale=0.5")
     command.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON (- for the output)")
     command.add_argument("--plot", type=Path, metavar="FILE", help="draw them, to a .png or .svg")
 
 
 def run(args: argparse.Namespace) -> int:
     """Describe, print, draw. Returns 0; raises InputError."""
-    if args.plot is not None and args.plot.suffix not in (".png", ".svg"):
-        raise InputError("--plot", f"must end in .png or .svg, got {args.plot}")
+    check_picture(args.plot, "--plot")
     workload = _load(args.file, args.format, args.overrides)
 
-    from planner.store import check_output, to_json, write_atomically
     from sim.workload.describe import describe
 
-    to_output = str(args.json) == "-"
-    for path, option in ((None if to_output else args.json, "--json"), (args.plot, "--plot")):
-        if path is not None:
-            check_output(path, option)
+    check_outputs(args, "--json", "--plot")
     found = describe(workload)
     if args.plot is not None:
-        from planner.report.pareto import png, svg
         from planner.report.workload_plot import workload_figure
 
-        figure = workload_figure(workload, args.file.name)
-        write_atomically(args.plot, svg(figure) if args.plot.suffix == ".svg" else png(figure))
-    if args.json is not None and not to_output:
-        write_atomically(args.json, to_json(asdict(found)))
-    if to_output:
-        print(to_json(asdict(found)), end="")
-    else:
-        from rich.console import Console
-
+        write_picture(args.plot, workload_figure(workload, args.file.name))
+    if not write_json(args.json, asdict(found)):
         from planner.report.workload_table import print_description
 
-        print_description(Console(highlight=False), found, workload.users)
-    return 0
+        print_description(console(), found, workload.users)
+    return DONE
 
 
 def _load(file: Path, format: str | None, overrides: list[str]) -> Workload:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from planner.commands._options import add_results, check_picture, write_picture
+from planner.commands._terminal import DONE
 from sim.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ MOST_PLANS = 4  # latency curves in one picture
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `planner plot`."""
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="a run directory that `planner search` wrote")
+    add_results(parser)
     parser.add_argument(
         "--kind",
         choices=KINDS,
@@ -41,22 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw what was asked for and print its path. Returns 0; raises InputError."""
-    from planner.report.pareto import png, svg
-    from planner.store import check_output, load_run, write_atomically
+    from planner.store import check_output, load_run
 
     out = args.out or args.results / ("pareto.png" if args.kind == "front" else f"{args.kind}.png")
-    if out.suffix not in (".png", ".svg"):
-        raise InputError("--out", f"must end in .png or .svg, got {out}")
+    check_picture(out, "--out")
     if args.plans and args.kind not in ("latency", "replicas"):
         raise InputError("--plan", f"has no meaning with --kind {args.kind}, which draws every plan")
     most = MOST_PLANS if args.kind == "latency" else 1
     if len(args.plans) > most:
         raise InputError("--plan", f"at most {most} with --kind {args.kind}, got {len(args.plans)}")
     check_output(out, "--out")
-    figure = _figure(load_run(args.results), args.kind, args.plans)
-    write_atomically(out, svg(figure) if out.suffix == ".svg" else png(figure))
+    write_picture(out, _figure(load_run(args.results), args.kind, args.plans))
     print(out)
-    return 0
+    return DONE
 
 
 def _figure(found: Run, kind: str, plans: list[str]) -> Figure:

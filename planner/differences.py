@@ -1,56 +1,15 @@
-"""`planner runs` and `planner diff`: the runs in a folder, and what changed from one front to another and why."""
+"""What changed from the front of one run to that of another, and why."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from planner.parameters import policy_name
 from planner.report.names import pools
 from planner.search.pruning import Cost, dominates
-from planner.store import MANIFEST, Run, load_run, read_manifest
-from sim.errors import InputError
-
-
-def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `planner runs`."""
-    parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("results"), help="where runs are (default: results)"
-    )
-
-
-def add_diff_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `planner diff`."""
-    parser.add_argument("before", type=Path, metavar="A", help="a run directory")
-    parser.add_argument("after", type=Path, metavar="B", help="another")
-
-
-def list_runs(args: argparse.Namespace) -> int:
-    """Print a line for each run below a folder. Returns 0."""
-    if not args.folder.is_dir():
-        raise InputError("folder", f"{args.folder} is not a directory")
-    found = False
-    for path in sorted(args.folder.rglob(MANIFEST)):
-        manifest = read_manifest(path.parent)
-        found = True
-        kind = "exact" if manifest.get("exact") else "not exact"
-        counts = f"{manifest.get('evaluations', 0):,} of {manifest.get('candidates', 0):,} simulated"
-        parts = [manifest.get("status", "?"), str(manifest.get("method", "?")), counts]
-        parts += [f"{manifest.get('feasible', 0):,} feasible", f"front {manifest.get('front', 0):,}", kind]
-        print(f"{path.parent}: {', '.join(parts)}, {manifest.get('wall_time_s', 0):g} s")
-    if not found:
-        print(f"no runs in {args.folder}")
-    return 0
-
-
-def diff(args: argparse.Namespace) -> int:
-    """Print what the front of run B has that A's has not, and the other way round, with the reasons. Returns 0."""
-    for line in differences(load_run(args.before), load_run(args.after)):
-        print(line)
-    return 0
+from planner.store import Run
 
 
 def differences(a: Run, b: Run) -> Iterator[str]:

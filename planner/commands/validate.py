@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.commands._options import add_results, check_outputs, write_json
+from planner.commands._terminal import DONE, console
 from planner.measurements.results import READERS, LoadResult, read_results
 from planner.report import names, verdict
 from sim.errors import InputError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `planner validate`."""
-    parser.add_argument("results", type=Path, metavar="RESULTS", help="a run directory that `planner search` wrote")
+    add_results(parser)
     parser.add_argument(
         "measured",
         nargs="+",
@@ -34,22 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare and print. Returns 0: a prediction that is off is a result, not a failure."""
-    from rich.console import Console
-
-    from planner.store import check_outputs, load_run, to_json, write_atomically
+    from planner.store import load_run
     from planner.validation import validate
 
     check_outputs(args, "--json")
     found = load_run(args.results)
     validation = validate(found, assigned(found, args.measured, args.tool))
-    text = to_json(validation.to_dict())
-    if str(args.json) == "-":
-        print(text, end="")
-        return 0
-    if args.json is not None:
-        write_atomically(args.json, text)
-    print_validation(Console(highlight=False), validation)
-    return 0
+    if not write_json(args.json, validation.to_dict()):
+        _print_validation(console(), validation)
+    return DONE
 
 
 def assigned(run: Run, measured: Sequence[str], tool: str | None = None) -> list[tuple[str, LoadResult]]:
@@ -87,33 +82,33 @@ def _only(run: Run, argument: str, measured: Sequence[str]) -> str:
 # -- as text ------------------------------------------------------------------------------------------------------
 
 
-def print_validation(console: Console, validation: Validation) -> None:
+def _print_validation(out: Console, validation: Validation) -> None:
     """A table for each result, then the order of the plans, then what to recalibrate."""
     from planner.report.layout import line
 
     for check in validation.plans:
-        _print_plan(console, check)
+        _print_plan(out, check)
     for order in validation.order:
         metric = names.metric_name(order.metric)
         if not order.broken:
-            line(console, f"The order of the plans by {metric} survives ({order.pairs} of {order.pairs} pairs).")
+            line(out, f"The order of the plans by {metric} survives ({order.pairs} of {order.pairs} pairs).")
             continue
         swapped = ", ".join(f"{low} and {high}" for low, high in order.broken)
-        line(console, f"The order by {metric} is kept in {order.kept} of {order.pairs} pairs; swapped: {swapped}.")
+        line(out, f"The order by {metric} is kept in {order.kept} of {order.pairs} pairs; swapped: {swapped}.")
     if validation.advice:
-        line(console, "To recalibrate:")
+        line(out, "To recalibrate:")
         for advice in validation.advice:
-            line(console, f"- {advice}.", indent=2)
-        line(console, "`--json FILE` and then `planner calibrate --from-validation FILE --out SET.yaml` fit them.")
+            line(out, f"- {advice}.", indent=2)
+        line(out, "`--json FILE` and then `planner calibrate --from-validation FILE --out SET.yaml` fit them.")
     else:
-        line(console, "Nothing to recalibrate: mean TTFT and TPOT, where measured, are within 10% of the prediction.")
+        line(out, "Nothing to recalibrate: mean TTFT and TPOT, where measured, are within 10% of the prediction.")
 
 
-def _print_plan(console: Console, check: PlanCheck) -> None:
+def _print_plan(out: Console, check: PlanCheck) -> None:
     from planner.report.layout import line, table
 
     stage = f", stage {check.result.stage}" if check.result.stage is not None else ""
-    line(console, f"{check.label} {check.plan_id}{stage}: {check.result.path} ({check.result.tool})", style="bold")
+    line(out, f"{check.label} {check.plan_id}{stage}: {check.result.path} ({check.result.tool})", style="bold")
     grid = table()
     intervals = any(metric.interval for metric in check.metrics)
     for heading in ("", "predicted", "measured", "error", *(("interval", "") if intervals else ())):
@@ -126,11 +121,11 @@ def _print_plan(console: Console, check: PlanCheck) -> None:
             row += [f"{names.number(ends[0])} to {names.number(ends[1])}" if ends else "-"]
             row += [{True: "inside", False: "outside", None: ""}[metric.inside]]
         grid.add_row(*row)
-    console.print(grid)
+    out.print(grid)
     for text, predicted, measured in check.limits:
         words = {True: "holds", False: "is broken"}
         same = "as predicted" if predicted == measured else f"predicted: {words[predicted]}"
-        line(console, f"{text} {words[measured]} ({same}).")
+        line(out, f"{text} {words[measured]} ({same}).")
     for note in check.notes:
-        line(console, f"Note: {note}.", indent=6)
-    console.print()
+        line(out, f"Note: {note}.", indent=6)
+    out.print()
