@@ -99,7 +99,7 @@ def main() -> None:
         for method in ("auto", "exhaustive")
     }
     found, search, found_s = run(spaces["auto"], arguments.workers, frugal=True)
-    mine = search.simulations * arguments.requests + search.trial_requests
+    mine = search.simulations.run * arguments.requests + search.simulations.trial_requests
     stopped = sum(bool(e.get("stopped_early")) for e in found.evaluations)
     figures: dict[str, Any] = {
         "combinations": spaces["auto"].size,
@@ -116,10 +116,10 @@ def main() -> None:
         return
     exact, everything, exact_s = run(spaces["exhaustive"], arguments.workers, frugal=False)
     fronts = front_costs(exact, spaces["exhaustive"]), front_costs(found, spaces["auto"])
-    total = everything.simulations * arguments.requests
+    total = everything.simulations.run * arguments.requests
     reference = {
         "reference_wall_s": round(exact_s, 1),
-        "reference_simulations": everything.simulations,
+        "reference_simulations": everything.simulations.run,
         "share": round(mine / total, 4),
         "hypervolume_ratio": round(hypervolume_ratio(fronts[1], fronts[0]), 5),
         "front": [len(fronts[0]), len(fronts[1])],

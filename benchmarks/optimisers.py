@@ -19,7 +19,8 @@ from screening import SPACES, _Nowhere, front_costs, hypervolume_ratio, run
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator
 from planner.executors.serial import SerialExecutor
 from planner.parameters import Parameters, content_id
-from planner.search.driver import Search, outcome_of
+from planner.search.driver import Search
+from planner.search.evaluations import outcome_of
 from planner.space import parse_space
 
 METHODS = ("random", "nsga2", "nsga3")
@@ -61,7 +62,7 @@ def measure(name: str, seeds: int, workers: int) -> dict[str, Any]:
     screened = parse_space(document | {"search": {"method": "screening"}}, Path())
     search = Search(screened, evaluator, SerialExecutor(evaluator), _Nowhere())
     ratio = hypervolume_ratio(front_costs(search.run(), screened), target)
-    equivalent = search.simulations + search.trial_requests / len(evaluator.workload)
+    equivalent = search.simulations.run + search.simulations.trial_requests / len(evaluator.workload)
     curves["screening"] = {str(round(equivalent)): [round(ratio, 5)]}
     return {"space": name, "candidates": len(known), "seeds": seeds, "curves": curves}
 

@@ -19,7 +19,9 @@ import numpy as np
 from planner.bounds import Bounds
 from planner.evaluate import make_evaluator
 from planner.executors import make_executor
-from planner.search.driver import Found, Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
+from planner.search.surroundings import Found
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
 
@@ -128,8 +130,8 @@ def compare(name: str, workers: int) -> dict[str, Any]:
     found, search, found_s = run(spaces["screening"], workers, bounded=True)
     requests = len(make_evaluator(spaces["exhaustive"]).workload)
     candidates = sum(not e.get("refused") for e in exact.evaluations)
-    total = everything.simulations * requests
-    mine = search.simulations * requests + search.trial_requests
+    total = everything.simulations.run * requests
+    mine = search.simulations.run * requests + search.simulations.trial_requests
     fronts = front_costs(exact, spaces["exhaustive"]), front_costs(found, spaces["screening"])
     return {
         "space": name,

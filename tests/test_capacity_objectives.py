@@ -20,8 +20,10 @@ from planner.evaluation_log import to_line
 from planner.executors.process_pool import ProcessExecutor
 from planner.executors.serial import SerialExecutor
 from planner.goals import judge
-from planner.search.driver import Found, Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
 from planner.search.session import SearchOptions, search
+from planner.search.surroundings import Found
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
 from sim.errors import InputError
@@ -139,7 +141,7 @@ def test_a_pruned_search_finds_the_front_of_an_exhaustive_one_with_fewer_simulat
     found, running = run(parsed)
     assert front_of(found.evaluations, parsed) == front_of(exhaustive[0].evaluations, parsed)
     assert found.exact
-    spent = [each.simulations + each.trials_run for each in (running, exhaustive[1])]
+    spent = [each.simulations.run + each.simulations.trials_run for each in (running, exhaustive[1])]
     assert spent[0] < 0.7 * spent[1]
     outdone = [e for e in found.evaluations if e.get("bound") == "dominated"]
     rates = {e["id"]: e["metrics"].get("max_rate_rps", 0.0) for e in exhaustive[0].evaluations}
@@ -184,7 +186,7 @@ def test_twins_carry_what_each_carries_by_itself() -> None:
     parsed = space(space=pair, search={"method": "exhaustive"})
     together, alone = run(parsed), run(parsed, twins=False)
     assert [to_line(e) for e in together[0].evaluations] == [to_line(e) for e in alone[0].evaluations]
-    assert together[1].trials_run < alone[1].trials_run
+    assert together[1].simulations.trials_run < alone[1].simulations.trials_run
 
 
 def test_worker_processes_find_the_same(exhaustive: tuple[Found, Search]) -> None:
@@ -235,10 +237,10 @@ def test_the_fewest_gpus_are_those_of_trying_every_number_of_replicas() -> None:
             assert evaluation["metrics"] | {"min_gpus": 0} == evaluator(parameters).metrics | {"min_gpus": 0}
         else:
             assert not evaluation["feasible"]
-    assert running.simulations < 6 * len(found.evaluations)
+    assert running.simulations.run < 6 * len(found.evaluations)
     pruned, less = run(space(**SIZED))
     assert front_of(pruned.evaluations, parsed) == front_of(found.evaluations, parsed)
-    assert less.simulations <= running.simulations
+    assert less.simulations.run <= running.simulations.run
 
 
 def test_what_may_be_bought_limits_the_replicas() -> None:

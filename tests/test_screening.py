@@ -15,10 +15,12 @@ from planner.evaluate import Evaluator, Outcome, Trial, faster, first_requests, 
 from planner.executors.serial import SerialExecutor
 from planner.goals import judge
 from planner.parameters import Parameters
-from planner.search.driver import Found, Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
 from planner.search.robustness import try_plans
 from planner.search.screening import BUDGET, LONG, Screening, _beats
 from planner.search.session import SearchOptions, search
+from planner.search.surroundings import Found
 from planner.space import Space, parse_space
 
 DOCUMENT: dict[str, Any] = {
@@ -95,12 +97,12 @@ def test_screening_finds_what_simulating_everything_finds(screened: tuple[Found,
 def test_screening_simulates_a_fraction_and_says_so(screened: tuple[Found, Search]) -> None:
     found, searched = screened
     candidates = sum(e.get("bound") is None for e in found.evaluations)
-    requests = 1500 * searched.simulations + searched.trial_requests
+    requests = 1500 * searched.simulations.run + searched.simulations.trial_requests
     assert requests <= (BUDGET + 0.02) * 1500 * candidates + 1500
     assert not found.exact
     left_out = [e for e in found.evaluations if e.get("screened")]
     assert all(e["feasible"] is None and e["why_not"].startswith("screened out: ") for e in left_out)
-    assert len(left_out) + searched.simulations == candidates
+    assert len(left_out) + searched.simulations.run == candidates
 
 
 def test_the_order_in_which_trials_end_changes_nothing(screened: tuple[Found, Search]) -> None:

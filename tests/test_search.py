@@ -17,13 +17,15 @@ from hypothesis.extra.numpy import arrays
 from planner.evaluate import Outcome, Trial, make_evaluator
 from planner.executors.serial import SerialExecutor
 from planner.parameters import Parameters
-from planner.search.driver import Found, Progress, Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
 from planner.search.exhaustive import Exhaustive
 from planner.search.nsga2 import NSGA2
 from planner.search.nsga3 import NSGA3, partitions
 from planner.search.pareto import front_order, non_dominated
 from planner.search.random_sampling import RandomSampling
 from planner.search.session import SearchOptions, search
+from planner.search.surroundings import Found, Progress
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space, parse_space
 from sim.errors import InputError

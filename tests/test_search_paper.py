@@ -16,7 +16,8 @@ from planner.evaluate import Evaluator, Outcome, make_evaluator
 from planner.executors.serial import SerialExecutor
 from planner.goals import judge
 from planner.search.choosing import Identity, count_plans
-from planner.search.driver import Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
 from planner.space import Space, load_space
 
 SPACE = Path(__file__).parent.parent / "search_spaces" / "llama2_70b_h100_codegen.yaml"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from planner.early_stop import hopeless
-from planner.evaluate import Evaluator, Outcome, Stopped, Trial, timed_out
+from planner.evaluate import Evaluator, Outcome, Trial
 from planner.executors import Executor
 from planner.goals import CAPACITY_METRICS, judge
 from planner.interrupts import Interrupts
@@ -20,6 +18,7 @@ from planner.parameters import Parameters
 from planner.search._base import Choice, Method
 from planner.search.capacities import Capacities, Carried
 from planner.search.choosing import Identity, choose_method
+from planner.search.evaluations import evaluation_of, is_ruled_out, judged, outcome_of, unjudged
 from planner.search.pruning import (
     Bounding,
     Cost,
@@ -30,10 +29,10 @@ from planner.search.pruning import (
     rounds,
 )
 from planner.search.screening import Screening
+from planner.search.simulations import Simulations
 from planner.search.surroundings import Evaluation, Found, Keeper, Progress, Reuse
-from planner.search.twins import Twins, speaks_for_twins
+from planner.search.twins import Twins
 from planner.space import DEFAULT_BUDGET, MAX_EXHAUSTIVE, Space
-from planner.store import front_ids
 
 RULED_OUT_EACH = 10  # plans that may be ruled out for each that the budget lets simulate, lest a search never end
 
@@ -73,30 +72,23 @@ class Search:
     ) -> None:
         self._space = space
         self._evaluator = evaluator
-        self._executor = executor
         self._keeper = keeper
         self._show = show
         self._interrupts = interrupts or Interrupts()
+        self.simulations = Simulations(evaluator, executor, self._interrupts, twins or Twins(), reuse)
         self._identity = Identity(space, evaluator)
         # What an earlier run found under other prices, or another SLO to count goodput by, is not known of this one.
         self._known = {p: e for p, e in (known or {}).items() if p == self._identity.of_parameters(e["parameters"])}
         self._by_id: dict[str, Evaluation] = {}  # in the order asked for
-        self._twins = twins or Twins()
         asks_capacity = any(map(space.asks, CAPACITY_METRICS))
-        self.capacities = Capacities(space, evaluator, self.probe, bounds) if asks_capacity else None
+        self.capacities = Capacities(space, evaluator, self.simulations.probe, bounds) if asks_capacity else None
         sized = self.capacities is not None and self.capacities.sizes is not None and bounds is not None
         self._bounds: Bounding | None = self.capacities.sizes if self.capacities is not None and sized else bounds
-        self._reuse = reuse
         self._dominance = bounds is not None and space.method != "exhaustive"  # who asks for all gets every verdict
-        self.simulations = 0  # run by this search: neither taken over nor known from a twin
-        self.reused = 0  # simulated by an earlier search
         self._progress = Progress(workers=executor.workers)
         self._cut_short = False  # by the budget, in the middle of what a method asked for
-        self.trials_run = self.trial_requests = 0  # simulated in trials: windows, other seeds, rates
         self._screens = False
-        self._may_stop = False  # simulations, once they are hopeless
         self._nearest = False  # plans are simulated that are known to miss the constraints
-        self._later = 0  # evaluations that are expected after those asked for now
         self._front = _Front()
         self._round_front: dict[Cost, str] = {}  # as it was before the round
         self._started = time.monotonic()
@@ -108,7 +100,7 @@ class Search:
         self._screens = method.name == "screening"
         # A method that learns by how much a plan misses its constraints must be told, and what finds a capacity.
         learns = method.learns_from_violations or self.capacities is not None
-        self._may_stop = self._space.early_stop and not learns
+        self.simulations.may_stop = self._space.early_stop and not learns
         limited = method.name not in ("exhaustive", "screening")
         budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
         whole = method.name == "exhaustive" and self._space.size <= MAX_EXHAUSTIVE
@@ -147,7 +139,7 @@ class Search:
         room = budget - self._progress.done
         for plan, parameters in {p: q for p, q in plans if p not in self._by_id}.items():
             evaluation = self._without_simulation(plan, parameters)
-            if evaluation is None or not _is_ruled_out(evaluation):
+            if evaluation is None or not is_ruled_out(evaluation):
                 room -= 1
             if room < 0:
                 self._cut_short = True
@@ -155,7 +147,7 @@ class Search:
             ended[plan] = evaluation
             if evaluation is None:
                 todo[plan] = parameters
-        self._later = max(0, (self._progress.expected or 0) - self._progress.done - len(todo))
+        self.simulations.later = max(0, (self._progress.expected or 0) - self._progress.done - len(todo))
         self._collect(ended, todo)
         if all(plan in self._by_id for plan, _ in plans):
             evaluations = [self._by_id[plan] for plan, _ in plans]
@@ -170,10 +162,14 @@ class Search:
         self._collect(ended, {plan: parameters for plan, parameters in forms if ended[plan] is None})
         return [self._by_id[plan] for plan, _ in forms]
 
+    def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
+        """The outcomes of trials, by plan id."""
+        return self.simulations.trials(trials)
+
     def _simulate_nearest(self) -> None:
         """Where nothing is feasible: simulate of each size the plan whose bounds miss least, to show how near it is."""
         nearest: dict[float, Evaluation] = {}
-        self._may_stop, self._nearest = False, True
+        self.simulations.may_stop, self._nearest = False, True
         for evaluation in self._by_id.values():
             if evaluation.get("bound") == "constraint" or evaluation.get("stopped_early"):
                 size = evaluation["metrics"]["gpus"]
@@ -193,55 +189,37 @@ class Search:
         static = self._evaluator.static_metrics(parameters)
         violation, why_not = judge(self._space.constraints, static)
         if why_not is not None:
-            return _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+            return evaluation_of(plan, parameters, static, violation, why_not, simulated=False)
         if self._bounds is not None:
             violation, why_not = broken_by_bounds(self._space.constraints, self._bounds.of(parameters))
             if why_not is not None:
-                evaluation = _evaluation(plan, parameters, static, violation, why_not, simulated=False)
+                evaluation = evaluation_of(plan, parameters, static, violation, why_not, simulated=False)
                 return evaluation | {"bound": "constraint"}
         return None if self._dominance else self._known_evaluation(plan, parameters)
 
     def _known_evaluation(self, plan: str, parameters: Parameters) -> Evaluation | None:
         kept = self._known.get(plan)
         # One that was only looked at since nothing is feasible is hopeless: a fresh search would end it early first.
-        if kept is None or _is_ruled_out(kept) or (kept.get("nearest") and not self._nearest):
+        if kept is None or is_ruled_out(kept) or (kept.get("nearest") and not self._nearest):
             return None
         outcome = outcome_of(kept)
-        if outcome.stopped and not (self._may_stop and hopeless(self._space.constraints, outcome.stopped.bounds)):
+        if outcome.stopped and not (
+            self.simulations.may_stop and hopeless(self._space.constraints, outcome.stopped.bounds)
+        ):
             return None
         if self.capacities is None:  # twins may carry different loads
-            self._twins.learn(parameters, outcome)
+            self.simulations.twins.learn(parameters, outcome)
         elif kept.get("may_carry_more"):
             self.capacities.too_short.add(plan)
-        return self.judged(plan, kept["parameters"], outcome)
+        return self._judged(plan, kept["parameters"], outcome)
 
-    def judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
-        """The evaluation that `outcome` makes under the space's constraints."""
-        if outcome.refused is not None or outcome.failed is not None:
-            failure = outcome.failed if outcome.timed_out_s else f"the simulation failed: {outcome.failed}"
-            reason = outcome.refused or failure
-            metrics = outcome.metrics or self._evaluator.static_metrics(parameters)
-            evaluation = _evaluation(plan, parameters, metrics, math.inf, reason, simulated=False)
-            evaluation["refused" if outcome.refused else "failed"] = True
-            if outcome.timed_out_s is not None:
-                evaluation["timed_out_s"] = outcome.timed_out_s
-            return evaluation
-        if outcome.stopped is not None:
-            stopped = outcome.stopped
-            violation, why_not = broken_by_bounds(self._space.constraints, stopped.bounds, stopped.after)
-            evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=False)
-            return evaluation | {"stopped_early": True, "after": stopped.after, "bounds": stopped.bounds}
-        violation, why_not = judge(self._space.constraints, outcome.metrics)
-        missing = [o.metric for o in self._space.objectives if math.isnan(outcome.metrics.get(o.metric, math.nan))]
-        if missing and why_not is None:
-            lost = CAPACITY_METRICS.get(missing[0]) and "its queue grows without end at the workload's own rate"
-            violation, why_not = math.inf, lost or f"{missing[0]} has no value"
-        evaluation = _evaluation(plan, parameters, outcome.metrics, violation, why_not, simulated=True)
-        evaluation["saturation"] = outcome.saturation
-        if self.capacities is not None and plan in self.capacities.too_short:
-            evaluation["may_carry_more"] = True
-        if self._nearest:
-            evaluation["nearest"] = True
+    def _judged(self, plan: str, parameters: Parameters, outcome: Outcome) -> Evaluation:
+        evaluation = judged(self._space, self._evaluator, plan, parameters, outcome)
+        if evaluation["simulated"]:
+            if self.capacities is not None and plan in self.capacities.too_short:
+                evaluation["may_carry_more"] = True
+            if self._nearest:
+                evaluation["nearest"] = True
         return evaluation
 
     def _collect(self, ended: dict[str, Evaluation | None], todo: dict[str, Parameters]) -> None:
@@ -258,15 +236,14 @@ class Search:
 
     def _carried(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Carried]]:
         if self.capacities is None:
-            return ((plan, Carried(todo[plan], outcome)) for plan, outcome in self._outcomes(todo))
-        return self.capacities.outcomes(todo, self._outcomes, self._round_front if self._dominance else None)
+            return ((plan, Carried(todo[plan], outcome)) for plan, outcome in self.simulations.outcomes(todo))
+        return self.capacities.outcomes(todo, self.simulations.outcomes, self._round_front if self._dominance else None)
 
     def _evaluated(self, plan: str, found: Carried) -> Evaluation:
         if found.rival is None:
-            return self.judged(plan, found.parameters, found.outcome)
+            return self._judged(plan, found.parameters, found.outcome)
         why_not = f"dominated by {found.rival}: it does not carry {found.below_rps:.4g} requests/s"
-        evaluation = _evaluation(plan, found.parameters, found.outcome.metrics, 0.0, why_not, simulated=False)
-        return evaluation | {"feasible": None, "bound": "dominated"}
+        return unjudged(plan, found.parameters, found.outcome.metrics, why_not) | {"bound": "dominated"}
 
     def _rounds(
         self, todo: dict[str, Parameters], ended: dict[str, Evaluation | None]
@@ -308,11 +285,11 @@ class Search:
         """
         groups: dict[str, list[str]] = {}
         for plan, parameters in todo.items():
-            groups.setdefault(self._twins.key(parameters), []).append(plan)
+            groups.setdefault(self.simulations.twins.key(parameters), []).append(plan)
         twins = {plans[0]: plans for plans in groups.values()}
         requests = len(self._evaluator.workload)
         goals = self._space.objectives, self._space.constraints
-        screening = Screening({plan: todo[plan] for plan in twins}, requests, *goals, self.trials)
+        screening = Screening({plan: todo[plan] for plan in twins}, requests, *goals, self.simulations.trials)
         screening.windows()
         while chosen := screening.next_round():
             plans = [plan for first in chosen for plan in twins[first]]
@@ -326,26 +303,8 @@ class Search:
         for first, reason in screening.result.reasons.items():
             for plan in twins[first]:
                 static = self._evaluator.static_metrics(todo[plan])
-                evaluation = _evaluation(plan, todo[plan], static, 0.0, f"screened out: {reason}", simulated=False)
-                ended[plan] = evaluation | {"feasible": None, "screened": True}
+                ended[plan] = unjudged(plan, todo[plan], static, f"screened out: {reason}") | {"screened": True}
                 self._keep(ended[plan])
-
-    def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
-        """The outcomes of trials, by plan id."""
-        return dict(self._simulated(trials))
-
-    def probe(self, candidates: Mapping[str, Parameters | Trial]) -> dict[str, Outcome]:
-        """The outcomes of candidates or trials, by plan id; of twins, one is simulated where it speaks for all."""
-        first: dict[tuple[str, Any], str] = {}
-        leader = {}
-        for plan, candidate in candidates.items():
-            trial = candidate if isinstance(candidate, Trial) else Trial(candidate)
-            what = dataclasses.astuple(dataclasses.replace(trial, parameters={}))[1:]
-            leader[plan] = first.setdefault((self._twins.key(trial.parameters), what), plan)
-        found = dict(self._simulated({plan: candidates[plan] for plan in first.values()}))
-        alone = [p for p, head in leader.items() if p != head and not speaks_for_twins(found[head])]
-        found |= self._simulated({plan: candidates[plan] for plan in alone})
-        return {plan: found[plan] if plan in found else found[head] for plan, head in leader.items()}
 
     def _dominated(self, plan: str, parameters: Parameters, best: Cost) -> Evaluation | None:
         """The evaluation of a plan that one on the front so far dominates whatever its simulation would say."""
@@ -354,63 +313,7 @@ class Search:
             return None
         static = self._evaluator.static_metrics(parameters)
         why_not = f"dominated by {min(better)} even at its bounds"
-        evaluation = _evaluation(plan, parameters, static, 0.0, why_not, simulated=False)
-        return evaluation | {"feasible": None, "bound": "dominated"}
-
-    def _outcomes(self, todo: dict[str, Parameters]) -> Iterator[tuple[str, Outcome]]:
-        """(id, outcome) of each candidate as it ends; of twins one is simulated first, for it may speak for all."""
-        first: dict[str, Parameters] = {}
-        others: dict[str, list[str]] = {}  # of the first of twins -> the others
-        leader: dict[str, str] = {}
-        for plan, parameters in todo.items():
-            outcome = self._twins.outcome(parameters)
-            if outcome is not None and (self._may_stop or outcome.stopped is None):
-                yield plan, outcome
-                continue
-            head = leader.setdefault(self._twins.key(parameters), plan)
-            if head == plan:
-                first[plan] = parameters
-            else:
-                others.setdefault(head, []).append(plan)
-        for plan, outcome in self._simulated(first):
-            yield plan, outcome
-            if self._twins.learn(todo[plan], outcome):
-                yield from ((other, outcome) for other in others.pop(plan, []))
-        yield from self._simulated({other: todo[other] for rest in others.values() for other in rest})
-
-    def _simulated(self, todo: Mapping[str, Parameters | Trial]) -> Iterator[tuple[str, Outcome]]:
-        if not todo:
-            return
-        reused = self._reuse.get(todo, self._may_stop) if self._reuse is not None else {}
-        self.reused += len(reused)
-        yield from reused.items()
-        ids = [plan for plan in todo if plan not in reused]
-        if not ids:
-            return
-        outcomes = self._executor.run([self._sent(todo[plan]) for plan in ids], len(ids) + self._later)
-        while True:
-            with self._interrupts.allowed():
-                item = next(outcomes, None)
-            if item is None:
-                return
-            plan, outcome = ids[item[0]], item[1]
-            self._count(todo[plan])
-            if self._reuse is not None:
-                self._reuse.put(todo[plan], outcome, self._may_stop)
-            yield plan, outcome
-
-    def _count(self, candidate: Parameters | Trial) -> None:
-        if isinstance(candidate, Trial):
-            self.trials_run += 1
-            self.trial_requests += candidate.requests or len(self._evaluator.workload)
-        else:
-            self.simulations += 1
-
-    def _sent(self, candidate: Parameters | Trial) -> Parameters | Trial:
-        """A candidate as the evaluator gets it."""
-        if self._may_stop and not isinstance(candidate, Trial):
-            return Trial(candidate, may_stop=True)
-        return candidate
+        return unjudged(plan, parameters, static, why_not) | {"bound": "dominated"}
 
     def _keep(self, evaluation: Evaluation | None) -> None:
         if evaluation is None:
@@ -420,7 +323,7 @@ class Search:
         if self.capacities is not None:
             self.capacities.note(evaluation["id"], evaluation["parameters"], evaluation["metrics"])
         progress = self._progress
-        if _is_ruled_out(evaluation):
+        if is_ruled_out(evaluation):
             progress.ruled_out += 1
             if "bound" in evaluation and progress.expected is not None:
                 progress.expected -= 1  # it was counted among those to simulate
@@ -431,7 +334,7 @@ class Search:
             self._front.add(self._costs(evaluation), evaluation["id"])
             progress.front = len(self._front.plans)
         progress.elapsed_s = time.monotonic() - self._started
-        progress.workers = self._executor.workers
+        progress.workers = self.simulations.workers
         self._show(progress)
 
     def _told(self, evaluation: Evaluation) -> Cost:
@@ -445,43 +348,3 @@ class Search:
 
     def _costs(self, evaluation: Evaluation) -> tuple[float, ...]:
         return tuple(objective.cost(evaluation["metrics"]) for objective in self._space.objectives)
-
-
-def front_of(evaluations: Sequence[Evaluation], space: Space) -> list[str]:
-    """Ids of the feasible plans that no other dominates, best first objective first."""
-    return front_ids(evaluations, [(objective.metric, objective.sense) for objective in space.objectives])
-
-
-def _is_ruled_out(evaluation: Evaluation) -> bool:
-    """Whether a plan's parameters or bounds said enough, so that it was never tried."""
-    tried = any(evaluation.get(key) for key in ("refused", "failed", "stopped_early"))
-    return not (evaluation["simulated"] or tried)
-
-
-def outcome_of(evaluation: Evaluation) -> Outcome:
-    """The outcome that an evaluation was made of."""
-    stopped = Stopped(evaluation["after"], evaluation["bounds"]) if evaluation.get("stopped_early") else None
-    limit_s = evaluation.get("timed_out_s")
-    if limit_s is not None:
-        return timed_out(evaluation["metrics"], limit_s)
-    return Outcome(
-        metrics=evaluation["metrics"],
-        saturation=evaluation.get("saturation"),
-        refused=evaluation["why_not"] if evaluation.get("refused") else None,
-        stopped=stopped,
-    )
-
-
-def _evaluation(
-    plan: str, parameters: Parameters, metrics: dict[str, float], violation: float, why_not: str | None, simulated: bool
-) -> Evaluation:
-    return {
-        "id": plan,
-        "parameters": parameters,
-        "simulated": simulated,
-        "feasible": why_not is None,
-        "why_not": why_not,
-        "violation": violation,
-        "saturation": None,
-        "metrics": metrics,
-    }

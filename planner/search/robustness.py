@@ -15,14 +15,13 @@ from planner.goals import CAPACITY_METRICS, NEAR, judge
 from planner.parameters import Parameters, to_deployment
 from planner.search.capacities import Capacities
 from planner.search.pareto import front_order, non_dominated
+from planner.search.surroundings import Evaluation
 from planner.space import Space
 
 MOST, MOST_NEAR = 12, 8  # plans of the front and near it that are tried, where no seeds are asked for
 MOST_UNDER_SEEDS = 64
 MORE_LOAD = 1.05  # that a plan not on a cliff carries as well
 DRAWS = 10  # of seeds and errors
-
-Evaluation = dict[str, Any]
 
 
 class Tries(Protocol):

@@ -22,7 +22,8 @@ from planner.executors import make_executor
 from planner.interrupts import Interrupts
 from planner.parameters import Parameters, content_id
 from planner.plan import dump_plan
-from planner.search.driver import Search, front_of
+from planner.search.driver import Search
+from planner.search.evaluations import front_of
 from planner.search.robustness import try_plans
 from planner.search.surroundings import Evaluation, Found, Progress
 from planner.search.twins import Twins, alike_schedulings
@@ -71,15 +72,15 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
                 space, evaluator, executor, store, known, show, interrupts, twins, Bounds(evaluator), earlier
             )
             found = running.run()
-            manifest["simulations"] = running.simulations
-            manifest["reused"] = running.reused
-            manifest["trials"], manifest["trial_requests"] = running.trials_run, running.trial_requests
+            ran = running.simulations
+            manifest["simulations"], manifest["reused"] = ran.run, ran.reused
+            manifest["trials"], manifest["trial_requests"] = ran.trials_run, ran.trial_requests
             if not found.interrupted:
                 try:
                     try_plans(space, evaluator, running, found.evaluations)
                 except KeyboardInterrupt:
                     found.interrupted = True
-            manifest["confidence_trials"] = running.trials_run - manifest["trials"]
+            manifest["confidence_trials"] = ran.trials_run - manifest["trials"]
             manifest["executor"] = {"name": executor.name, "workers": executor.workers}
         finally:
             executor.close()
