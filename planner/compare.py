@@ -17,7 +17,7 @@ from sim.errors import InputError
 from sim.metrics import flatten
 
 if TYPE_CHECKING:
-    from sim.simulate import Result
+    from sim.result import Result
 
 SHOWN = (
     "gpus",

@@ -18,7 +18,7 @@ from sim.memory import kv_capacity
 from sim.simulate import simulate
 
 if TYPE_CHECKING:
-    from sim.simulate import Result
+    from sim.result import Result
     from sim.workload import Workload
 
 Change = Callable[[Deployment, Coefficients], tuple[Deployment, Coefficients]]

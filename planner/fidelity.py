@@ -13,7 +13,8 @@ from typing import Any
 from planner.measurements import METRICS, MeasuredRun, Skipped, read_runs
 from sim.errors import InputError
 from sim.latency import Coefficients, build_step_time, load_coefficients
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 
 
 @dataclass(frozen=True, slots=True)

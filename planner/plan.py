@@ -17,7 +17,7 @@ from sim.errors import InputError
 from sim.text_files import expanded, is_there
 
 if TYPE_CHECKING:
-    from sim.simulate import Result
+    from sim.result import Result
     from sim.workload import Workload
 
 KEYS = ("model", "workload", "deployment", "seed", "slo", "prices", "coefficients", "policy_folder")

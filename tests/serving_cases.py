@@ -14,7 +14,8 @@ from sim.catalog import load_gpu, load_model
 from sim.deployment import Deployment, PolicySpec
 from sim.latency import StepTime
 from sim.memory import kv_capacity, pooled_layers
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import Workload
 
 MS = 10**9

@@ -14,7 +14,8 @@ from sim.catalog import load_gpu, load_model
 from sim.cluster import policy_names
 from sim.cluster.routing.scorers import SCORERS
 from sim.deployment import Deployment, PolicySpec
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import build_workload, parse_workload
 
 MODEL, GPU = load_model("meta-llama/Llama-3.1-8B-Instruct"), load_gpu("H100-SXM-80GB")

@@ -19,7 +19,8 @@ from sim.cluster import policy_names
 from sim.deployment import Deployment, PolicySpec
 from sim.errors import DoesNotFit, InputError
 from sim.prefill_pool import kv_bytes_per_token
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import Workload, build_workload, parse_workload
 from tests.serving_cases import MS, deployment, policy, workload
 

@@ -23,7 +23,8 @@ from sim.engine.nodes import Node
 from sim.errors import InputError
 from sim.latency import load_coefficients
 from sim.latency.coefficient_set import RequestCoefficients
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from tests.serving_cases import MS, SECOND, Case, ConstantStep, deployment, policy, random_case, with_cache, workload
 
 CASES = range(int(os.environ.get("SERVING_CASES", "120")))

@@ -11,7 +11,8 @@ from sim.engine.tiers import TierConfig
 from sim.errors import InputError
 from sim.memory import GIB, kv_bytes_per_token_per_gpu
 from sim.offload import OffloadPolicy, TieredOffload
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import Workload
 from tests.serving_cases import SECOND, deployment, poisson, policy, with_cache, workload
 

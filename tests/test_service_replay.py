@@ -15,7 +15,7 @@ from planner.plan import Plan, parse_plan, simulate_plan
 from planner.service.json_text import to_text
 from planner.service.replay import OUTCOMES, SOURCES, prefix_sources, replay
 from planner.service.timeline import SPANS, distributions, timeline
-from sim.simulate import Result
+from sim.result import Result
 from tests.service_cases import API, SMALL, service, submit, wait_for
 
 BLOCK = 16

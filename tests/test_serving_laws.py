@@ -17,7 +17,8 @@ from sim.deployment import Deployment
 from sim.errors import InputError
 from sim.latency.kernels import experts_touched
 from sim.memory import kv_capacity
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import Workload
 from tests.serving_cases import MS, SECOND, ConstantStep, deployment, poisson, policy, with_cache, workload
 

@@ -18,7 +18,8 @@ from sim.cluster.policies import RequestView
 from sim.deployment import Deployment
 from sim.engine.requests import RequestTable
 from sim.errors import InputError
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.workload import PS_PER_S, Workload, build_workload, parse_workload
 from sim.workload.describe import describe, reusable_tokens
 from tests.serving_cases import deployment, policy

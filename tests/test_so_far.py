@@ -10,7 +10,8 @@ import pytest
 
 from sim.deployment import PolicySpec
 from sim.metrics import METRICS, flatten
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from sim.so_far import SoFar
 from tests.serving_cases import SECOND, deployment, poisson, random_plan, random_workload, workload
 

@@ -9,7 +9,8 @@ import pytest
 
 from sim.latency import load_coefficients
 from sim.latency.parts import ALL_REDUCE, COMPUTE, IDLE, KV_READS, OVERHEAD, RESOURCES, WEIGHTS
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from tests.serving_cases import ConstantStep, deployment, poisson, workload
 
 MODELS = ("meta-llama/Llama-3.1-8B-Instruct", "openai/gpt-oss-20b", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V3")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sim.engine.timeline import MOST_SAMPLES
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 from tests.serving_cases import MS, deployment, poisson, policy, random_case, workload
 
 COLUMNS = ("queue_ps", "scheduled_ps", "first_token_ps", "finish_ps", "cached_tokens", "replica", "outcome")

@@ -28,7 +28,8 @@ from sim.deployment import Deployment
 from sim.errors import InputError
 from sim.latency import parse_coefficients
 from sim.metrics import flatten
-from sim.simulate import Result, simulate
+from sim.result import Result
+from sim.simulate import simulate
 
 STAGES = [{"rate_rps": 2, "duration_s": 10}, {"rate_rps": 6, "duration_s": 10}]
 SPACE = {

@@ -14,7 +14,7 @@ from planner.report.timelines import Floats
 
 if TYPE_CHECKING:
     from sim.engine.timeline import Timeline
-    from sim.simulate import Result
+    from sim.result import Result
 
 MOST_LINES = 8  # replicas drawn one by one; of more, the median and the range
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#999999")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from sim.simulate import Result
+    from sim.result import Result
 
 Floats = npt.NDArray[np.float64]
 

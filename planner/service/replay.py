@@ -13,7 +13,7 @@ from planner.service.timeline import replica_names
 from sim.cache_sources import tier_names
 from sim.engine.requests import RequestTable
 from sim.metrics import flatten
-from sim.simulate import Result
+from sim.result import Result
 
 PS_PER_TICK = 10**8  # a tenth of a millisecond
 TICK_MS = 0.1

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from planner.report.replica_timelines import averaged_over
 from sim.engine.timeline import Timeline
-from sim.simulate import Result
+from sim.result import Result
 
 SPANS = 100
 POINTS = 200  # of a distribution
