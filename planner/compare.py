@@ -85,7 +85,7 @@ def side(path: Path) -> Side:
 def side_of(plan: Plan, name: str, known: Mapping[str, float] | None = None) -> Side:
     """A plan, simulated, with what else is `known` of its metrics. Raises InputError."""
     result = simulate_plan(plan)
-    metrics = flatten(result.summary()) | (known or {})
+    metrics = flatten(result.summary()) | dict(known or {})
     return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, metrics)
 
 

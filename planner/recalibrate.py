@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from planner.calibration.assemble import copied
-from planner.calibration.coefficient_file import write_coefficients
-from planner.calibration.serving import get_path, set_path
+from planner.calibration.coefficient_file import get_path, set_path, write_coefficients
 from planner.evaluate import load_named_model, priced_gpus
 from planner.fidelity import predicted_metrics
 from planner.measurements import MeasuredRun
@@ -118,7 +117,7 @@ def recalibrate(document: Mapping[str, Any], runs: Sequence[MeasuredRun]) -> tup
         "validation": {"runs": [run.id for run in runs], "before": errors[0], "after": errors[1]}
     }
     parse_coefficients(fitted, "fitted")
-    return fitted, Refit(*errors, values)
+    return fitted, Refit(errors[0], errors[1], values)
 
 
 def predictions(document: Mapping[str, Any], runs: Sequence[MeasuredRun]) -> list[dict[str, float]]:
@@ -273,8 +272,8 @@ def run_from_validation(
     write_coefficients(fitted, out)
     for path, (old, new) in refit.values.items():
         say(f"  {path}: {names.number(old)} -> {names.number(new)}")
-    for metric, error in refit.before.items():
-        say(f"  {metric}: error {error:.1f}% before, {refit.after[metric]:.1f}% after")
+    for metric, before_percent in refit.before.items():
+        say(f"  {metric}: error {before_percent:.1f}% before, {refit.after[metric]:.1f}% after")
     say(f"written: {out}")
     if results is not None:
         from planner.store import load_run

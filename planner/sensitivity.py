@@ -92,7 +92,7 @@ def evaluated_options(run: Run, base: Evaluation) -> dict[str, list[tuple[Any, E
     """By parameter the options that the run itself evaluated with all others as in `base`, where there are two or
     more that were simulated."""
     by_form = {_form(DEFAULTS | evaluation["parameters"]): evaluation for evaluation in run.evaluations}
-    found = {}
+    found: dict[str, list[tuple[Any, Evaluation]]] = {}
     for name in base["parameters"]:
         parameters = [e["parameters"] for e in run.evaluations if name in e["parameters"]]
         values = {repr(given[name]): given[name] for given in parameters}

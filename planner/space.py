@@ -101,7 +101,7 @@ class Space:
 
     def asks(self, metric: str) -> bool:
         """Whether an objective or a constraint is about `metric`."""
-        return any(goal.metric == metric for goal in (*self.objectives, *self.constraints))
+        return metric in {o.metric for o in self.objectives} | {c.metric for c in self.constraints}
 
     @property
     def sizes(self) -> tuple[int, ...]:

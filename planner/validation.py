@@ -188,9 +188,9 @@ def _holds(value: float, operator: str, limit: float) -> bool:
 def _differences(plan: Plan, result: LoadResult) -> list[str]:
     """In what the measured load is not the one that was simulated."""
     workload = make_workload(plan.workload, plan.folder, plan.seed)
-    chosen = slice(None)
+    chosen: Any = slice(None)
     if result.stage is not None and workload.stage is not None:
-        chosen = workload.stage == result.stage  # type: ignore[assignment]
+        chosen = workload.stage == result.stage
     notes = []
     pairs = (
         ("output tokens", result.output_tokens_mean, workload.output_tokens[chosen]),

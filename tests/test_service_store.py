@@ -125,9 +125,9 @@ def test_words_are_sought_as_they_are_written(reopened: Open) -> None:
     for n, name in enumerate(("a_b", "aXb", "100!", "QUICK")):
         store.add(a_job(name, f"000000000{n}"))
     for words, names in (("a_b", ["a_b"]), ("%", []), ("!", ["100!"]), ("quick", ["QUICK"]), ("' OR 1=1 --", [])):
-        assert [job.name for job in store.list((), words, 10, 0)[0]] == names
-    assert store.list((), "qwen", 2, 0)[1] == 4
-    assert [job.name for job in store.list((QUEUED,), "", 2, 0)[0]] == ["QUICK", "100!"]
+        assert [job.name for job in store.page((), words, 10, 0)[0]] == names
+    assert store.page((), "qwen", 2, 0)[1] == 4
+    assert [job.name for job in store.page((QUEUED,), "", 2, 0)[0]] == ["QUICK", "100!"]
 
 
 def test_a_database_serves_one_service_and_survives_the_loss_of_its_connection(postgres: str) -> None:

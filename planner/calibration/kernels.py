@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,10 @@ def fit_decode(gpu: GPUSpec, rows: Sequence[Row]) -> KernelFit:
     return least_squares_fit(parameters, lambda v: v[2] + tiles * v[1] + floor / v[0], us)
 
 
+def _latency_and_bandwidth(floor: Floats, values: Floats) -> Floats:
+    return values[0] + floor / values[1]
+
+
 def fit_all_reduce(gpu: GPUSpec, gpus: int, rows: Sequence[Row]) -> dict[str, KernelFit]:
     """One-shot and two-shot costs among `gpus` GPUs. Beyond 2 GPUs on PCIe vLLM's kernel is off: NCCL's rows."""
     custom = gpu.interconnect != "pcie" or gpus == 2
@@ -230,7 +235,7 @@ def fit_all_reduce(gpu: GPUSpec, gpus: int, rows: Sequence[Row]) -> dict[str, Ke
     ):
         parameters = (Parameter(f"{name}_us", 6.0, 0.0, 100.0), Parameter(f"{name}_bandwidth", 0.5, 0.01, 1.0))
         floor = factor * payload[keep] / link
-        fits[name] = least_squares_fit(parameters, lambda v, floor=floor: v[0] + floor / v[1], us[keep])
+        fits[name] = least_squares_fit(parameters, partial(_latency_and_bandwidth, floor), us[keep])
     return fits
 
 

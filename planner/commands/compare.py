@@ -51,8 +51,8 @@ def _print_comparison(first: Side, second: Side) -> None:
     grid = table()
     for heading in ("", first.name, second.name, "B against A"):
         grid.add_column(heading, justify="right" if heading else "left")
-    for name, a, b in differing(first, second):
-        grid.add_row(name, a, b, "")
+    for name, ours, theirs in differing(first, second):
+        grid.add_row(name, ours, theirs, "")
     grid.add_row("saturation", first.saturation, second.saturation, "")
     grid.add_section()
     for metric in SHOWN:

@@ -74,7 +74,7 @@ def _of_document(document: dict[str, Any], folder: Path) -> Workload:
     from planner.plan import make_workload
 
     search = document.get("search")
-    seed = document.get("seed", search.get("seed", 0) if isinstance(search, dict) else 0)
+    seed: Any = document.get("seed", search.get("seed", 0) if isinstance(search, dict) else 0)
     check_number(seed, "seed" if "seed" in document else "search.seed", whole=True, minimum=0, maximum=2**63 - 1)
     return make_workload(document["workload"], folder, seed)
 

@@ -183,7 +183,7 @@ def _start(workers: int | None, address: str | None) -> bool:
 
     if ray.is_initialized():
         return False
-    common = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
+    common: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     if address is not None:
         # Nodes need the planner installed; a checkout that is only here is sent along.
         package = str(Path(planner.__file__).parent)

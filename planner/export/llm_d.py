@@ -130,7 +130,7 @@ def _routing(plan: SimulatedPlan, kind: str) -> tuple[list[dict[str, Any]], list
             raise plan.refuse("snapshot_interval_ms", "0 (a live view) exists in the simulator only; llm-d scrapes")
         used = _scorers(plan, kind)
         needed = {producer for scorer in used for producer in _PRODUCERS.get(scorer, ())}
-        plugins = [{"type": producer} for producer in sorted(needed)]
+        plugins: list[dict[str, Any]] = [{"type": producer} for producer in sorted(needed)]
         for scorer, (_, parameters) in used.items():
             plugins.append({"type": scorer, "parameters": parameters} if parameters else {"type": scorer})
         profile: list[dict[str, Any]] = [{"pluginRef": scorer, "weight": used[scorer][0]} for scorer in used]

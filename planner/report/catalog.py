@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from planner.report import names
 from planner.report.layout import line, table
@@ -82,7 +82,7 @@ def _print(console: Console, first: str, keys: Sequence[str], columns: Sequence[
     grid.add_column(f"\n{first}", overflow="fold")
     for heading, values in columns:
         text = heading if "\n" in heading else f"\n{heading}"
-        align = "left" if heading in ("\nKind", "\nLink") else "right"
+        align: Literal["left", "right"] = "left" if heading in ("\nKind", "\nLink") else "right"
         grid.add_column(text, justify=align, no_wrap=True, min_width=_width(text, values))
     for index, key in enumerate(keys):
         grid.add_row(key, *(values[index] for _, values in columns))

@@ -326,6 +326,6 @@ def fidelity_words(run: Run) -> str:
 def chosen_plans(run: Run) -> tuple[list[verdict.Evaluation], int]:
     """The simulated plans that the page shows, the front first, and how many are left out."""
     front = set(run.front)
-    simulated = [plan for plan in run.evaluations if plan["simulated"]]
+    simulated: list[verdict.Evaluation] = [plan for plan in run.evaluations if plan["simulated"]]
     simulated.sort(key=lambda plan: (plan["id"] not in front, not plan["feasible"], _or_inf(plan["violation"])))
     return simulated[:MAX_PLANS], max(0, len(simulated) - MAX_PLANS)

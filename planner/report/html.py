@@ -111,8 +111,8 @@ def _answer(run: Run) -> str:
     facts = [("Plan", str(plan["id"])), ("Settings", names.settings(plan["parameters"], varying))]
     facts += [("Why this one", content.why(run)), ("What limits it", content.limit_words(run, plan))]
     facts += content.certainty(given)
-    words, rows = content.moves(run, plan)
-    moves = f"<h3>What moves it</h3><p>{escape(words)}</p>{_table(list(tornado.HEADINGS), rows)}" if rows else ""
+    words, moving = content.moves(run, plan)
+    moves = f"<h3>What moves it</h3><p>{escape(words)}</p>{_table(list(tornado.HEADINGS), moving)}" if moving else ""
     return (
         f'<dl class="facts">{_definitions(row for row in facts if row[1])}</dl>'
         f"<h3>Margin to each limit</h3>{_margins(run, plan, given)}"

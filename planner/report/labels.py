@@ -38,7 +38,10 @@ def place_labels(
     bounds = axes.get_window_extent()
     frame = (bounds.x0, bounds.y0, bounds.x1, bounds.y1)
     taken = [_around(pixel, _POINT_RADIUS_PX) for pixel in pixels]
-    taken += [_around(pixel, 1.0) for pixel in _along(axes.transData.transform(line) if len(line) else ())]
+    taken += [
+        _around(pixel, 1.0)
+        for pixel in _along([tuple(pixel) for pixel in axes.transData.transform(line)] if len(line) else [])
+    ]
     written: list[tuple[str, tuple[float, float]]] = []
     for point, pixel, text in zip(points, pixels, texts, strict=True):
         if any(text == other and _distance(pixel, where) < _NEAR_PX for other, where in written):
@@ -101,7 +104,7 @@ def _along(corners: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
 
 def _extent(axes: Axes, text: str, size: float) -> tuple[float, float]:
     """Width and height of a text in pixels, with a little room around it."""
-    renderer = axes.figure.canvas.get_renderer()  # type: ignore[union-attr]
+    renderer = axes.figure.canvas.get_renderer()  # type: ignore[attr-defined]
     width, height, descent = renderer.get_text_width_height_descent(text, FontProperties(size=size), False)
     return width + _PADDING_PX, height + descent + _PADDING_PX
 

@@ -149,7 +149,7 @@ def _short(text: str, most: int = 22) -> str:
 def _draw_lines(axes: Axes, run: Run, plans: Sequence[verdict.Evaluation], columns: Sequence[_Axis]) -> None:
     front, starred = set(run.front), verdict.recommended(run)
     star = starred["id"] if starred is not None else None
-    kinds = (
+    kinds: tuple[tuple[list[verdict.Evaluation], dict[str, Any]], ...] = (
         ([p for p in plans if not p["feasible"]], {"color": INFEASIBLE, "lw": 0.5, "alpha": 0.25, "zorder": 1}),
         (
             [p for p in plans if p["feasible"] and p["id"] not in front],

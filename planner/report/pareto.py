@@ -114,7 +114,7 @@ def _spread(run: Run, metric: str) -> float:
 
 def _in_focus(run: Run) -> list[verdict.Evaluation]:
     """The plans that must be well visible: the feasible ones, else the nearest."""
-    feasible = [plan for plan in run.evaluations if plan["simulated"] and plan["feasible"]]
+    feasible: list[verdict.Evaluation] = [p for p in run.evaluations if p["simulated"] and p["feasible"]]
     return feasible or verdict.least_violating(run, 12)
 
 
@@ -256,7 +256,7 @@ def _shade(axes: Axes, run: Run, x: str, y: str) -> None:
 
 
 def _write_limit(axes: Axes, text: str, limit: float, *, vertical: bool) -> None:
-    style = {"size": 7.5, "color": LIMIT, "zorder": 1.5}
+    style: dict[str, Any] = {"size": 7.5, "color": LIMIT, "zorder": 1.5}
     if vertical:
         axes.text(limit, 0.015, f" {text}", transform=axes.get_xaxis_transform(), va="bottom", ha="left", **style)
     else:

@@ -167,11 +167,11 @@ class Capacities:
         while searches:
             wave: dict[str, tuple[Candidate, int]] = {}
             for plan, search in list(searches.items()):
-                step = search.next()
-                if step is None:
+                rate = search.next()
+                if rate is None:
                     yield plan, self._with_rate(*todo[plan], searches.pop(plan).low or 0)
                 else:
-                    wave[plan] = todo[plan][0], step
+                    wave[plan] = todo[plan][0], rate
             self._learn(searches, wave)
 
     def _learn(self, searches: Mapping[str, Boundary], wave: Mapping[str, tuple[Candidate, int]]) -> None:

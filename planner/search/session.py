@@ -17,6 +17,7 @@ from planner.capacity import offered_rate
 from planner.confidence import annotate
 from planner.early_stop import hopeless
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator, plan_of
+from planner.evaluation_log import read_evaluations
 from planner.evaluation_store import EvaluationStore, key_of, open_store
 from planner.executors import make_executor
 from planner.interrupts import Interrupts
@@ -28,7 +29,7 @@ from planner.search.robustness import try_plans
 from planner.search.surroundings import Evaluation, Found, Progress
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
-from planner.store import REPORT, Run, RunStore, claim_directory, read_evaluations, read_manifest, write_atomically
+from planner.store import REPORT, Run, RunStore, claim_directory, read_manifest, write_atomically
 from sim.errors import InputError
 from sim.version import __version__
 

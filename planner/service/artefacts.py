@@ -7,10 +7,11 @@ from pathlib import Path
 
 from starlette.responses import FileResponse, Response
 
+from planner.evaluation_log import EVALUATIONS
 from planner.service.errors import not_found
 from planner.service.schemas import Artefact
 from planner.service.settings import Settings
-from planner.store import EVALUATIONS, FRONT, FRONT_CSV, MANIFEST, PICTURE, PLANS, REPORT
+from planner.store import FRONT, FRONT_CSV, MANIFEST, PICTURE, PLANS, REPORT
 
 SPACE = "space.yaml"
 MEDIA_TYPES = {

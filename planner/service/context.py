@@ -36,7 +36,8 @@ class Service:
     async def loaded(self, job: str) -> Loaded:
         """The run of a job. Raises ServiceError where there is no such job, or nothing is evaluated yet."""
         await self.jobs.get(checked_job(job))
-        return self.runs.peek(job) or await asyncio.to_thread(self.runs.get, job)
+        found = self.runs.peek(job)
+        return found if found is not None else await asyncio.to_thread(self.runs.get, job)
 
     async def of_run(self, request: Request, job: str, key: str, make: Callable[[Run], Any]) -> Response:
         """What ``make(run)`` says of a job's run, as JSON; nothing where the client has it already."""

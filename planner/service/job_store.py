@@ -94,7 +94,7 @@ class JobStore:
                     del self._known[next(iter(self._known))]
         return found
 
-    def list(self, states: Collection[str], text: str, limit: int, offset: int) -> tuple[list[Job], int]:
+    def page(self, states: Collection[str], text: str, limit: int, offset: int) -> tuple[list[Job], int]:
         """(jobs, number of all) in any of `states` (empty: in all) whose name or model has `text`, newest first."""
         conditions, values = ["1 = 1"], []
         if states:

@@ -107,7 +107,7 @@ class Jobs:
         for job in await asyncio.to_thread(self.store.in_state, QUEUED):
             values = {"state": RUNNING, "started_at": time.time(), "ended_at": None, "attempts": job.attempts + 1}
             values |= {"problem": None, "problems": []}
-            if await asyncio.to_thread(lambda job=job, v=values: self.store.change(job.id, (QUEUED,), **v)):
+            if await asyncio.to_thread(self.store.change, job.id, (QUEUED,), **values):
                 running = _Running(SearchProcess(self.settings, job.id))
                 self._running[job.id] = running
                 running.task = asyncio.create_task(self._run(job.id, running))

@@ -68,7 +68,7 @@ async def list_jobs(
     text = q.replace("\0", "").encode(errors="ignore").decode()
 
     def read() -> dict[str, Any]:
-        jobs, total = service.jobs.store.list(states, text, limit, offset)
+        jobs, total = service.jobs.store.page(states, text, limit, offset)
         described = [service.jobs.described(job) for job in jobs]
         return {"jobs": described, "total": total, "limit": limit, "offset": offset}
 

@@ -108,7 +108,7 @@ async def log_out(response: Response) -> None:
 
 @cache
 def _catalog() -> bytes:
-    return JsonResponse(catalog()).body
+    return bytes(JsonResponse(catalog()).body)
 
 
 @router.get("/catalog")
@@ -119,7 +119,7 @@ async def get_catalog() -> dict[str, Any]:
 
 @cache
 def _examples() -> bytes:
-    return JsonResponse({"examples": examples()}).body
+    return bytes(JsonResponse({"examples": examples()}).body)
 
 
 @router.get("/examples")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from planner.evaluation_log import EVALUATIONS
 from planner.service.errors import ServiceError
 from planner.service.evaluations import EvaluationsFile
 from planner.service.json_text import to_text
-from planner.store import EVALUATIONS, FRONT, MANIFEST, Run, load_run
+from planner.store import FRONT, MANIFEST, Run, load_run
 from sim.errors import InputError
 
 KEPT = 16  # runs in memory
