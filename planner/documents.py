@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 from sim.errors import InputError
+from sim.names import nearest
 from sim.text_files import read_text
 
 MAX_BYTES = 1_000_000
@@ -179,12 +179,6 @@ def describe(value: Any) -> str:
         return "a list"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` with the known name nearest to `name`, or nothing if none is near."""
-    close = difflib.get_close_matches(str(name).lower(), {k.lower(): k for k in known}, n=1, cutoff=0.5)
-    return f" (did you mean {next(k for k in known if k.lower() == close[0])!r}?)" if close else ""
 
 
 def check_keys(document: Mapping[str, Any], known: Iterable[str], field: str = "") -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from planner.documents import describe, nearest
+from planner.documents import describe
 from sim.errors import InputError
+from sim.names import nearest
 
 STATIC_METRICS = ("gpus", "cost_per_hour")  # known from a plan's parameters, without simulation
 NEAR = 0.05  # a plan that misses its constraints by no more than this in sum, as shares of the limits, is near them

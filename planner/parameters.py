@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from planner.documents import check_keys, check_number, describe, nearest
+from planner.documents import check_keys, check_number, describe
 from sim.catalog import GPUSpec, ModelSpec, load_gpu
 from sim.catalog.model import KV_DTYPE_BYTES
 from sim.checks import check_engine_version
 from sim.deployment import PREFILL_SETTINGS, Deployment, PolicySpec
 from sim.errors import InputError
+from sim.names import nearest
 
 POLICIES = (
     "kv_offload",

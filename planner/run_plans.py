@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.documents import nearest
 from planner.parameters import resolve
 from planner.plan import Plan, check_prices, load_plan, parse_plan
 from sim.errors import InputError
+from sim.names import nearest
 
 if TYPE_CHECKING:
     from planner.space import Space

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from planner.documents import apply_overrides, check_keys, check_number, describe, load_document, nearest
+from planner.documents import apply_overrides, check_keys, check_number, describe, load_document
 from planner.goals import (
     CAPACITY_METRICS,
     Constraint,
@@ -26,6 +26,7 @@ from planner.goals import (
 from planner.parameters import DEFAULTS, PARAMETERS, POLICIES, Parameters, check_parameter, policy_spec
 from planner.plan import check_prices
 from sim.errors import InputError
+from sim.names import nearest
 
 MAX_OPTIONS = 100_000
 MAX_CANDIDATES = 10**15

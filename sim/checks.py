@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sim.catalog.model import KV_DTYPE_BYTES, check_tensor_parallel
-from sim.catalog.names import nearest
 from sim.catalog.weights import format_of_method
 from sim.deployment import PREFILL_SETTINGS, Deployment
 from sim.errors import InputError
+from sim.names import nearest
 
 BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)  # vLLM, CacheConfig.block_size
 

@@ -295,7 +295,7 @@ def test_the_readme_lists_only_what_was_simulated() -> None:
 
 
 def test_an_unknown_target_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean vllm"):
+    with pytest.raises(InputError, match="did you mean 'vllm"):
         load_exporter("vlm")
 
 

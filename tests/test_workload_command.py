@@ -135,7 +135,7 @@ def test_numbers_go_to_the_output_alone(tmp_path: Path, capsys: pytest.CaptureFi
         ("o.csv", OWN + "5,x,1,batch\n", [], "trace: o.csv: line 5: input_tokens must be a whole number"),
         ("o.csv", OWN, ["--format", "mooncke"], "workload.format: must be one of mooncake"),
         ("o.csv", OWN, ["--plot", "x.pdf"], "--plot: must end in .png or .svg"),
-        ("o.csv", OWN, ["--set", "workload.arival_scale=2"], "workload.arival_scale: unknown field; did you mean"),
+        ("o.csv", OWN, ["--set", "workload.arival_scale=2"], "workload.arival_scale: unknown field (did you mean"),
         ("space.yaml", SPACE.replace("rate_rps: 5", "rate_rps: -5"), [], "space.yaml: workload.arrival.rate_rps: must"),
         ("space.yaml", SPACE.replace("seed: 3", "seed: -3"), [], "space.yaml: search.seed: must be a whole number"),
         ("space.yaml", "workload: 3\n", [], "space.yaml: workload: must be a mapping"),

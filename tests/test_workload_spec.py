@@ -31,7 +31,7 @@ def arrival(**fields: Any) -> dict[str, Any]:
         ({"preset": ["chatbot"]}, "workload.preset", "must be one of"),
         ({"kind": [1]}, "workload.kind", "must be one of"),
         ({"preset": "chatbto"}, "workload.preset", "did you mean 'chatbot'"),
-        (CHAT | {"num_request": 5}, "workload.num_request", "unknown field; did you mean 'num_requests'"),
+        (CHAT | {"num_request": 5}, "workload.num_request", "unknown field .did you mean 'num_requests'"),
         ({"preset": "chatbot", "num_requests": 5}, "workload.arrival", "is required"),
         ({"preset": "chatbot", "arrival": POISSON}, "workload.num_requests", "is required"),
         (CHAT | {"duration_s": 5}, "workload.duration_s", "contradicts num_requests"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.export.vllm_serve import parse_serve_command
 from sim.errors import InputError
+from sim.names import nearest
 
 if TYPE_CHECKING:
     from planner.export._base import Exporter, SimulatedPlan
@@ -31,9 +31,7 @@ TARGETS = {
 def load_exporter(target: str) -> Exporter:
     """The exporter of `target`. Raises InputError for an unknown one, naming the nearest."""
     if target not in TARGETS:
-        near = difflib.get_close_matches(target, TARGETS, 1, 0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise InputError("--target", f"must be one of {', '.join(TARGETS)}, got {target!r}{hint}")
+        raise InputError("--target", f"must be one of {', '.join(TARGETS)}, got {target!r}{nearest(target, TARGETS)}")
     module, _, name = TARGETS[target].partition(":")
     exporter: Exporter = getattr(import_module(module), name)()
     return exporter

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from sim.catalog.names import nearest, normal_form
 from sim.errors import InputError
+from sim.names import nearest, normal_form
 
 
 @dataclass(frozen=True, slots=True)

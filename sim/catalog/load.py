@@ -10,8 +10,8 @@ from typing import Any
 
 from sim.catalog.config import spec_from_config
 from sim.catalog.model import ModelSpec
-from sim.catalog.names import nearest, normal_form
 from sim.errors import InputError
+from sim.names import nearest, normal_form
 from sim.text_files import is_there, read_text
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.catalog.names import nearest
 from sim.errors import InputError
+from sim.names import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import math
@@ -12,6 +11,7 @@ from typing import Any
 
 from sim.deployment import PolicySpec
 from sim.errors import InputError
+from sim.names import nearest
 
 # Of a parameter's value, by how its name ends: times are counted in picoseconds, of which a simulation has 8,000,000 s.
 _MOST = (("_per_s", 1e15), ("_ms", 8e9), ("_s", 8e6), ("", 1e15))
@@ -33,7 +33,8 @@ def make_plugin(kind: str, shipped: Mapping[str, type], base: type, spec: Policy
     given = dict(spec.parameters)
     for name, value in given.items():
         if name not in parameters:
-            raise InputError(f"{field}.{name}", f"unknown parameter of {spec.name}{_nearest(name, list(parameters))}")
+            problem = f"unknown parameter of {spec.name}{nearest(name, parameters)}"
+            raise InputError(f"{field}.{name}", f"{problem}; it takes {', '.join(parameters) or 'none'}")
         check_value(0 if parameters[name] is None and name in whole else parameters[name], value, f"{field}.{name}")
         if name in whole and isinstance(value, float):
             if not value.is_integer():
@@ -100,9 +101,8 @@ def _class_of(kind: str, shipped: Mapping[str, type], base: type, name: str, fie
     if name in shipped:
         return shipped[name]
     if ":" not in name:
-        raise InputError(
-            field, f"unknown {kind} {name!r}{_nearest(name, list(shipped))}; or name your own as my_module:MyPolicy"
-        )
+        problem = f"unknown {kind} {name!r}{nearest(name, shipped)}"
+        raise InputError(field, f"{problem}; known: {', '.join(shipped)}; or name your own as my_module:MyPolicy")
     module_name, _, class_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -112,10 +112,3 @@ def _class_of(kind: str, shipped: Mapping[str, type], base: type, name: str, fie
     if not isinstance(found, type) or not issubclass(found, base):
         raise InputError(field, f"{name!r} is not a subclass of {base.__name__}")
     return found
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(known)}" if known else "; it takes none"

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import yaml
 
 from sim.catalog import GPUSpec
-from sim.catalog.names import nearest
 from sim.errors import InputError
+from sim.names import nearest
 from sim.text_files import read_text
 
 T = TypeVar("T")

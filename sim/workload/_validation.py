@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sim.errors import InputError
+from sim.names import nearest
 
 TAG = "dist:"
 """Marks the tags of a tagged union in an error's location, so that they can be left out of the field path."""
@@ -49,14 +49,8 @@ class StrictModel(BaseModel):
             for key in raw:
                 if key not in cls.model_fields:
                     known = sorted(cls.model_fields)
-                    raise InputError(str(key), f"unknown field{nearest(key, known)} (allowed: {', '.join(known)})")
+                    raise InputError(str(key), f"unknown field{nearest(key, known)}; allowed: {', '.join(known)}")
         return raw
-
-
-def nearest(name: object, allowed: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` when one of `allowed` resembles `name`, else an empty text."""
-    matches = difflib.get_close_matches(str(name).lower(), list(allowed), n=1, cutoff=0.6)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def one_of(name: object, allowed: Iterable[str]) -> str:

@@ -21,10 +21,11 @@ from typing import Any, NoReturn, TextIO
 import numpy as np
 
 from sim.errors import InputError
+from sim.names import nearest
 from sim.text_files import is_there, read_text
 from sim.workload._spec import SLO_CLASS_PRIORITY
 from sim.workload._types import IntColumn, Pieces
-from sim.workload._validation import LONGEST_TOKENS, nearest
+from sim.workload._validation import LONGEST_TOKENS
 from sim.workload.content import BlockTrie
 
 MOONCAKE_BLOCK_TOKENS = 512
