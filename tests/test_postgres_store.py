@@ -199,7 +199,7 @@ def test_searches_share_what_they_simulated_and_go_on_when_the_server_goes(
         search(space, SearchOptions(tmp_path / "lost", warn=warnings.append))
     finally:
         server.start()
-    assert len(puts) == first.manifest["simulations"]
+    assert len(puts) == sum(first.manifest[name] for name in ("simulations", "trials", "confidence_trials"))
     assert bytes_of(tmp_path / "first") == bytes_of(tmp_path / "lost")
     assert len(warnings) == 1
     assert "nothing more is kept" in warnings[0]

@@ -331,10 +331,10 @@ def test_an_alias_bomb_is_refused_before_anybody_walks_through_it() -> None:
 
 
 def test_a_document_of_too_many_values_is_refused_before_they_are_made() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match="holds more than"):
         parse_yaml("a: [" + "1," * 480_000 + "1]")
-    assert time.monotonic() - started < 10  # all of them take a minute
+    assert time.process_time() - started < 10  # all of them take a minute
 
 
 def test_a_date_is_text_as_in_yaml_1_2() -> None:
