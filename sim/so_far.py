@@ -203,7 +203,8 @@ class Watch(Protocol):
         ...
 
     def look(self, so_far: SoFar) -> None:
-        """Called a few times: after 1/32, 1/16, 1/8, 1/4, 1/2 and 3/4 of the requests, and while a queue drains."""
+        """Called a few times: after 1/32, 1/16, 1/8, 1/4, 1/2 and 3/4 of the requests, and while a queue drains; where
+        answers bring requests, as often of the events."""
         ...
 
 
@@ -232,7 +233,8 @@ class Looks:
         self._events += self.every
         self._watch.tick()
         if self._events >= self._next:
-            self._next = self._events + min(self._events, self._quarter)
+            # Answers and steps may be events too, many more than the requests: the looks get ever rarer.
+            self._next = self._events + max(min(self._events, self._quarter), self._events // 4)
             self.look(now_ps)
         return self.every
 

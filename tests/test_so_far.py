@@ -136,3 +136,15 @@ def test_a_run_of_any_length_is_looked_at_a_few_times_and_ticks_often() -> None:
     simulate(deployment(replicas=2, routing=PolicySpec("least-loaded")), load, watch=recorder)
     assert recorder.ticks >= 30
     assert 4 <= len(recorder.seen) <= 10
+
+
+@pytest.mark.parametrize("users", [0, 2])
+@pytest.mark.parametrize("requests", [1, 12, 60, 200])
+def test_a_run_of_few_requests_and_many_steps_is_looked_at_a_few_times(requests: int, users: int) -> None:
+    """With chunks of a token each step is a boundary, in a closed loop as while a queue drains."""
+    recorder = Recorder()
+    plan = deployment(long_prefill_token_threshold=1, max_num_seqs=2)
+    load = workload(np.zeros(requests, np.int64), 300, 2, users=users)
+    result = simulate(plan, load, watch=recorder)
+    assert sum(replica.stats.steps for replica in result.replicas) > 100 * requests
+    assert len(recorder.seen) < 64

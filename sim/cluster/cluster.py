@@ -249,6 +249,7 @@ class Cluster:
 
     def _drain(self, looks: Looks, end_ps: int, one: Replica | None) -> None:
         """Nothing arrives any more: advance all replicas, or `one`, and look, in strides that grow if little ends."""
+        few = max(1, len(self._table) // 32)
         now = one.due_ps if one is not None else self._next_due_ps()
         stride = max(_LEAST_DRAIN_PS, now // 32) if now < end_ps else 0
         done = looks.done()
@@ -262,7 +263,7 @@ class Cluster:
                 now = self._next_due_ps()
             if now < end_ps:
                 looks.drains(until)
-            if (ended := looks.done()) - done < len(self._table) // 32:
+            if (ended := looks.done()) - done < few:
                 stride *= 2
             done = ended
 
