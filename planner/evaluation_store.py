@@ -123,10 +123,11 @@ class EvaluationStore(ABC):
             self._warn(f"{self.name}: nothing more is kept for later searches ({problem})")
 
     def _give_up(self, error: object) -> None:
-        """From now on the store is empty and takes nothing."""
+        """From now on the store is empty and takes nothing. Who has been told of a failed write is told no more."""
         self.close()
-        self._writes = False
-        self._warn(f"{self.name}: cannot be used, every candidate is simulated ({' '.join(str(error).split())})")
+        if self._writes:
+            self._writes = False
+            self._warn(f"{self.name}: cannot be used, every candidate is simulated ({' '.join(str(error).split())})")
 
 
 def open_store(warn: Warn) -> EvaluationStore | None:
