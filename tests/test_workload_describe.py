@@ -52,6 +52,12 @@ def test_a_closed_loop_has_no_rate_of_its_own() -> None:
     assert (found.rate_rps, found.gap_cv, found.requests) == (None, None, 50)
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_request_has_no_burstiness() -> None:
+    one = built(arrival={"process": "poisson", "rate_rps": 5}, num_requests=1)
+    assert describe(one).gap_cv is None
+
+
 def test_length_quantiles_are_those_of_the_distribution() -> None:
     uniform = {"dist": "uniform", "min": 1, "max": 1000}
     lengths = describe(built(input=uniform, arrival={"process": "constant", "rate_rps": 1})).prompt_tokens

@@ -56,7 +56,7 @@ class Description:
     rate_rps: float | None  # requests a second over the span
     peak_rate_rps: float | None  # in the busiest window
     window_s: float | None  # length of those windows
-    gap_cv: float | None  # sd / mean of the gaps; 1 for Poisson
+    gap_cv: float | None  # sd / mean of the gaps; 1 for Poisson; None: all come at one moment
     dispersion: float | None  # variance / mean of the counts a window; 1 for Poisson; None: there is one window
     prompt_tokens: Lengths
     output_tokens: Lengths
@@ -88,7 +88,7 @@ def describe(workload: Workload, windows: int | None = None) -> Description:
         rate_rps=len(begun_ps) / span_s if timed else None,
         peak_rate_rps=float(counts.max()) / window_s if timed else None,
         window_s=window_s if timed else None,
-        gap_cv=float(gaps.std() / gaps.mean()) if timed else None,
+        gap_cv=float(gaps.std() / gaps.mean()) if timed and gaps.any() else None,
         dispersion=float(counts.var() / counts.mean()) if timed and windows > 1 else None,
         prompt_tokens=_lengths(workload.prompt_tokens),
         output_tokens=_lengths(workload.output_tokens),
