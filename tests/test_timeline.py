@@ -8,7 +8,7 @@ import pytest
 from sim.engine.timeline import MOST_SAMPLES
 from sim.result import Result
 from sim.simulate import simulate
-from tests.serving_cases import MS, deployment, poisson, policy, random_case, workload
+from tests.serving_cases import MS, SECOND, deployment, poisson, policy, random_case, with_cache, workload
 
 COLUMNS = ("queue_ps", "scheduled_ps", "first_token_ps", "finish_ps", "cached_tokens", "replica", "outcome")
 
@@ -59,6 +59,19 @@ def test_kv_usage_over_time_agrees_with_its_mean() -> None:
     result = sampled(40.0)
     mean = np.mean([timeline.kv_usage.sum() * timeline.time_s[1] for timeline in result.timelines()])
     assert mean / result.duration_s == pytest.approx(result.summary()["kv_utilization_mean"], rel=0.05)
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+@pytest.mark.parametrize("limit_s", [0, 25])
+def test_blocks_are_held_while_their_kv_is_on_its_way_and_no_step_executes(async_scheduling: bool, limit_s: int) -> None:
+    load = workload(np.arange(20) * 3 * SECOND, 8000, 20, time_limit_ps=limit_s * SECOND)
+    plan = deployment(prefill_replicas=1, kv_transfer_gb_per_s=0.5, async_scheduling=async_scheduling)
+    result = simulate(with_cache(plan, 1000), load, sampled=True)
+    (timeline,), summary = result.timelines(), result.summary()
+    mean = timeline.kv_usage.sum() * timeline.time_s[1] / result.duration_s
+    assert summary["kv_utilization_mean"] == pytest.approx(mean, rel=0.02)
+    assert mean > 0.4 * summary["kv_link_utilization_mean"]  # 501 of 1000 blocks, for as long as they take
+    assert summary["replica_utilization_mean"] < 0.1
 
 
 def test_hit_rate_over_time_is_that_of_the_prompts_looked_up_then() -> None:

@@ -36,6 +36,7 @@ class Replica(Scheduler):
         self._step_time: Final = step_time
         self._decode_cost: Final[dict[int, tuple[int, int, int, int]]] = {}
         self._leave_ps = NEVER  # when the finishing leave, if no boundary is handled then
+        self._idle_ps = 0  # since when no step executes; -1: one does
         # composed steps
         self._composed = -1
         self._ahead_ps = 0  # duration of the step composed ahead (asynchronous scheduling); 0: none
@@ -82,6 +83,8 @@ class Replica(Scheduler):
 
     def let_go(self, index: int, at_ps: int) -> None:
         """The blocks that a request which has left kept are free; every boundary before `at_ps` has been handled."""
+        if self._idle_ps >= 0:
+            self._hold_idle(at_ps)
         self.pool.release(*self._kept.pop(index))
         if self.starved and at_ps < self.next_ps:
             self.next_ps = at_ps
@@ -103,6 +106,8 @@ class Replica(Scheduler):
         beyond it the time until then."""
         if self._run_steps:
             self._commit_run(self._steps_by(at_ps))
+        elif 0 <= self._idle_ps < at_ps:
+            self._hold_idle(at_ps)
         beyond_ps = self._executing_end_ps + self._ahead_ps - at_ps
         if at_ps > 0 and beyond_ps > 0:
             self.stats.cut(beyond_ps, self.pool.num_blocks - self.pool.free, len(self._running))
@@ -157,6 +162,9 @@ class Replica(Scheduler):
     def _boundary(self) -> None:
         """What happens at `next_ps`: completion, then composition."""
         now = self.next_ps
+        if self._idle_ps >= 0:
+            self._hold_idle(now)
+            self._idle_ps = -1
         if self._leave_ps < now:
             self._leave()  # before the run counts its seats and blocks: it starts with their last token
         if self._run_steps:
@@ -178,7 +186,7 @@ class Replica(Scheduler):
             self._start(now, duration, self._ending)
             self.next_ps = now + duration
         else:
-            self._sleep()
+            self._sleep(now)
 
     def _boundary_async(self, now: int) -> None:
         """The step composed ahead starts, and the one after it is composed."""
@@ -202,7 +210,7 @@ class Replica(Scheduler):
                 self._commit_run(1)
                 self._ahead_ps = 0
             if duration == 0:
-                self._sleep()
+                self._sleep(now)
                 return
             ending = self._ending
         end = now + duration
@@ -217,10 +225,16 @@ class Replica(Scheduler):
             self._ahead_ending = self._ending
             self.next_ps = end
 
-    def _sleep(self) -> None:
+    def _sleep(self, now: int) -> None:
         """No step starts: what happens next is that a load ends, if one goes on, or that a request is queued."""
+        self._idle_ps = now
         self._waits_for_load = self._num_loading > 0
         self.next_ps = self._aside.next_end_ps() if self._num_loading else NEVER
+
+    def _hold_idle(self, now: int) -> None:
+        """Up to now no step has executed: those put aside, and those whose KV is kept, have held their blocks."""
+        self.stats.held_idle(self.pool.num_blocks - self.pool.free, now - self._idle_ps)
+        self._idle_ps = now
 
     def _start(self, now: int, duration: int, ending: list[Sequence]) -> None:
         """A step starts that ends the prefill of `ending`."""

@@ -54,6 +54,10 @@ class ReplicaStats:
         self.block_area = max(0.0, self.block_area - float(blocks) * beyond_ps)
         self.seat_area = max(0.0, self.seat_area - float(seats) * beyond_ps)
 
+    def held_idle(self, blocks: int, time_ps: int) -> None:
+        """Blocks were held while no step executed."""
+        self.block_area += float(blocks) * float(time_ps)
+
     def loaded(self, level: int, tokens: int) -> None:
         """A request that takes its seat has loaded tokens from a tier, counted from 1, or from elsewhere (0)."""
         if level:
