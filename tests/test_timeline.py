@@ -63,7 +63,7 @@ def test_kv_usage_over_time_agrees_with_its_mean() -> None:
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
 @pytest.mark.parametrize("limit_s", [0, 25])
-def test_blocks_are_held_while_their_kv_is_on_its_way_and_no_step_executes(async_scheduling: bool, limit_s: int) -> None:
+def test_blocks_are_held_while_their_kv_is_on_its_way(async_scheduling: bool, limit_s: int) -> None:
     load = workload(np.arange(20) * 3 * SECOND, 8000, 20, time_limit_ps=limit_s * SECOND)
     plan = deployment(prefill_replicas=1, kv_transfer_gb_per_s=0.5, async_scheduling=async_scheduling)
     result = simulate(with_cache(plan, 1000), load, sampled=True)
