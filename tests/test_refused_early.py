@@ -110,6 +110,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(
         ("kv_offload", {"name": "tiered", "host_gib": 1, "host_gb_per_s": 1e300}, "host_gb_per_s"),
         ("kv_offload", {"name": "tiered", "host_gib": 1, "host_latency_ms": 1e30}, "host_latency_ms"),
         ("flow_control", {"name": "static", "ttl_s": 1e300}, "ttl_s"),
+        ("routing", {"name": "weighted", "kv": 10**400}, "kv"),
         ("kv_transfer_gb_per_s", 1e300, ""),
         ("kv_transfer_gb_per_s", 1e-300, ""),
         ("kv_transfer_latency_ms", 1e300, ""),

@@ -56,11 +56,11 @@ def check_value(default: object, value: object, field: str) -> None:
         return
     if not isinstance(default, int | float):
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise InputError(field, f"must be a finite number of at least 0, got {value!r}")
     most = next((most for ending, most in _MOST if field.endswith(ending)))
     if value > most:
-        raise InputError(field, f"must be at most {most:,.0f}, got {value!r}")
+        raise InputError(field, f"must be at most {most:,.0f}, got {str(value)[:40]}")
     if value == 0 and field.endswith("_threshold"):
         raise InputError(field, "must be greater than 0")
 
@@ -69,7 +69,7 @@ def must_be_positive(owner: object, *names: str) -> None:
     """Raise InputError for the first field of `owner` of these names that is not greater than 0."""
     for name in names:
         value = getattr(owner, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(name, f"must be greater than 0, got {value!r}")
 
 
