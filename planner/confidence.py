@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from planner.evaluate import Evaluator
     from sim.workload import Workload
 
+INTERVAL_LEVELS = (0.05, 0.95)
 UNSEEN_WIDENING = 1.2  # with it intervals cover 88 to 93% of the runs of a model and source that the table never saw
 LONGEST_VALIDATED_TOKENS = 33_000  # prompt and output of the longest measured requests
 
@@ -42,17 +43,52 @@ def regime_of_plan(deployment: Deployment, workload: Workload) -> Regime:
 
 def intervals(regime: Regime, metrics: Mapping[str, float]) -> dict[str, list[float]]:
     """90% intervals [low, high] of a plan's metrics, from the residuals of the nearest validated regime."""
-    table, gpus = shipped_table()
-    widening = 1.0 if regime.gpu in gpus else UNSEEN_WIDENING
     found = {}
-    for name, metric in _INTERVALS.items():
-        residuals = nearest(table, regime, metric)
+    for name in _INTERVALS:
         value = metrics.get(name)
-        if residuals is not None and value is not None and not math.isnan(value):
-            low, middle, high = residuals.ratios[0], residuals.at(0.5), residuals.ratios[-1]
-            wide = [middle * (end / middle) ** widening for end in (low, high)]
-            found[name] = [value * end for end in wide]
+        ends = [measured_over_predicted(regime, name, level) for level in INTERVAL_LEVELS]
+        if value is not None and not math.isnan(value):
+            wide = [value * end for end in ends if end is not None]
+            if wide:
+                found[name] = wide
     return found
+
+
+def plan_intervals(
+    regime: Regime, metrics: Mapping[str, float], load: Workload, saturation: str | None
+) -> dict[str, list[float]]:
+    """The same of a plan under a load: one that serves all that arrives already serves no more of it."""
+    found = intervals(regime, metrics)
+    throughput = found.get("output_tokens_per_s")
+    if throughput and serves_all(load, saturation):
+        throughput[1] = metrics["output_tokens_per_s"]
+    return found
+
+
+def serves_all(load: Workload, saturation: str | None) -> bool:
+    """Whether a plan's throughput is that of the requests, which it cannot exceed."""
+    return not load.users and saturation == "stable"
+
+
+def measured_over_predicted(regime: Regime, metric: str, level: float) -> float | None:
+    """What a metric of a plan has been off in its regime at a quantile of the ratio; None where that is not known.
+
+    A GPU that was never measured is off by more: `UNSEEN_WIDENING`, around the median.
+    """
+    table, gpus = shipped_table()
+    residuals = nearest(table, regime, _INTERVALS[metric]) if metric in _INTERVALS else None
+    if residuals is None:
+        return None
+    middle = residuals.at(0.5)
+    return float(middle * (residuals.at(level) / middle) ** (1.0 if regime.gpu in gpus else UNSEEN_WIDENING))
+
+
+def level_in_draw(metric: str, steps_level: float, overheads_level: float) -> float:
+    """At which quantile of its own ratio a metric is in a draw: TTFT with the overheads, the rest with the steps; slow
+    steps are little throughput."""
+    if metric.startswith("ttft_"):
+        return overheads_level
+    return round(1.0 - steps_level, 12) if metric == "output_tokens_per_s" else steps_level
 
 
 def outside_envelope(deployment: Deployment, workload: Workload, saturation: str | None) -> list[str]:
@@ -107,9 +143,6 @@ def annotate(front: Sequence[dict[str, Any]], evaluator: Evaluator) -> None:
     for evaluation in front:
         deployment = to_deployment(evaluation["parameters"], evaluator.model, evaluator.gpus)
         workload = evaluator.workload
-        found = intervals(regime_of_plan(deployment, workload), evaluation["metrics"])
-        throughput = found.get("output_tokens_per_s")
-        if throughput and not workload.users and evaluation["saturation"] == "stable":
-            throughput[1] = evaluation["metrics"]["output_tokens_per_s"]  # it serves all that arrives already
-        evaluation["intervals"] = found
+        regime, saturation = regime_of_plan(deployment, workload), evaluation["saturation"]
+        evaluation["intervals"] = plan_intervals(regime, evaluation["metrics"], workload, saturation)
         evaluation["validated"] = outside_envelope(deployment, workload, evaluation["saturation"])

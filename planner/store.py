@@ -241,6 +241,8 @@ def front_document(run: Run) -> dict[str, Any]:
                 "parameters": evaluation["parameters"],
                 "metrics": evaluation["metrics"],
                 "slo_confidence": evaluation.get("slo_confidence"),
+                "confidence_draws": evaluation.get("confidence_draws"),
+                "confidence_breaks": evaluation.get("confidence_breaks"),  # constraint: draws that break it
                 "intervals": evaluation.get("intervals", {}),
                 "validated": evaluation.get("validated"),
                 "seed_confidence": evaluation.get("seed_confidence"),  # None: simulated with one seed only

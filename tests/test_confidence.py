@@ -7,17 +7,22 @@ import math
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from planner.cli import main
-from planner.confidence import error_factors, error_levels, intervals, outside_envelope, regime_of_plan
+from planner.confidence import annotate, error_factors, error_levels, intervals, outside_envelope, regime_of_plan
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator
 from planner.fidelity import Comparison
 from planner.parameters import to_deployment
 from planner.regimes import ENOUGH, Regime, build_table, coverage, dump_table, nearest, shipped_table, weights_of
+from planner.report import content
 from planner.search.robustness import try_plans
 from planner.space import parse_space
 from sim.catalog import load_gpu, load_model
@@ -165,6 +170,65 @@ def test_a_plan_far_inside_its_slo_is_sure_and_one_far_outside_is_not() -> None:
     assert at_most(1000.0) == 1.0
     assert at_most(0.1) == 0.0
     assert 0.0 < at_most(8.0) < 1.0
+
+
+@cache
+def simulated(gpu: str) -> tuple[Evaluator, dict[str, Any]]:
+    parsed = parse_space(SPACE | {"space": {"gpu": gpu}}, Path())
+    evaluator = make_evaluator(parsed)
+    outcome = evaluator(parsed.parameters((0,)))
+    found = {"id": "a", "parameters": parsed.parameters((0,)), "simulated": True, "feasible": True, "violation": 0.0}
+    return evaluator, found | {"metrics": outcome.metrics, "saturation": outcome.saturation}
+
+
+class Unmoved:
+    """Trials that find what the model finds as it is, but for those numbers that are said."""
+
+    capacities = None
+
+    def __init__(self, metrics: dict[str, float], but: Mapping[int, dict[str, float]] | None = None) -> None:
+        self._metrics, self._but = metrics, but or {}
+
+    def trials(self, trials: Mapping[str, Trial]) -> dict[str, Outcome]:
+        return {name: Outcome(self._metrics | self._but.get(number, {})) for number, name in enumerate(trials)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["H100-SXM-80GB", "MI300X"]),
+    st.sampled_from(["ttft_mean_ms", "ttft_p99_ms", "tpot_p90_ms", "e2e_mean_ms", "output_tokens_per_s"]),
+    st.floats(-1.0, 2.0),
+)
+def test_the_confidence_in_a_limit_agrees_with_the_interval(gpu: str, metric: str, where: float) -> None:
+    evaluator, found = simulated(gpu)
+    found = dict(found)
+    annotate([found], evaluator)
+    low, high = found["intervals"][metric]
+    limit = low + where * (high - low)
+    assume(limit > 0)
+    upper = metric.endswith("_ms")
+    space = parse_space(SPACE | {"slo": [f"{metric} {'<=' if upper else '>='} {limit!r}"]}, Path())
+    try_plans(space, evaluator, Unmoved(found["metrics"]), [found])
+    sure = found["slo_confidence"]
+    beyond, within = (low > limit, high <= limit) if upper else (high < limit, low >= limit)
+    if beyond:
+        assert sure == 0.0
+    elif within:
+        assert sure == 1.0
+        assert found["confidence_breaks"] == {}
+    else:
+        assert sure < 1.0
+        assert found["confidence_breaks"] == {str(space.constraints[0]): round(10 * (1 - sure))}
+
+
+def test_a_draw_that_breaks_only_when_simulated_counts_against_the_limit_that_it_breaks() -> None:
+    evaluator, found = simulated("H100-SXM-80GB")
+    found = dict(found)
+    space = parse_space(SPACE | {"slo": ["ttft_mean_ms <= 9000", "tpot_p90_ms <= 900"]}, Path())
+    try_plans(space, evaluator, Unmoved(found["metrics"], {9: {"tpot_p90_ms": 901.0}}), [found])
+    assert found["slo_confidence"] == 0.9
+    assert found["confidence_breaks"] == {"tpot_p90_ms <= 900": 1}
+    assert content.breaks_words(found) == "1 of 10 draws breaks p90 TPOT ≤ 900 ms"
 
 
 def test_an_error_is_common_to_plans_of_a_regime_and_leaves_their_order_alone() -> None:

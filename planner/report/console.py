@@ -35,7 +35,8 @@ def print_front(console: Console, run: Run) -> None:
         _print_plans(console, run, groups[:MAX_ROWS], starred=True)
         if len(groups) > MAX_ROWS:
             line(console, f"The front has {len(groups)} plans; the first {MAX_ROWS} are shown, front.csv has all.")
-        line(console, f"{star(console)} recommended: {verdict.rule(run)}.", indent=2)
+        words = f"{verdict.rule(run)}. {verdict.passed_over(run)}".rstrip()
+        line(console, f"{star(console)} recommended: {words}", indent=2)
         short = sum(bool(plan.get("may_carry_more")) for plan in run.front_evaluations())
         if short:
             line(console, f"{short} plans of the front may carry more: {content.SHORT}.", indent=2)

@@ -24,7 +24,16 @@ MAX_PLANS = 3000  # that an interactive page draws without a delay
 FRONT_ROWS = 40
 SHORT = "at higher rates the workload's requests come all at once; give it more of them"
 CLIFF = "it breaks the SLO under another seed or with 5% more load"
-EXTRAS = ("slo_confidence", "intervals", "validated", "seed_confidence", "front_confidence", "cliff")
+EXTRAS = (
+    "slo_confidence",
+    "confidence_draws",
+    "confidence_breaks",
+    "intervals",
+    "validated",
+    "seed_confidence",
+    "front_confidence",
+    "cliff",
+)
 KEPT_METRICS = (
     "gpus",
     "cost_per_hour",
@@ -114,6 +123,26 @@ def confidence_cell(given: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def breaks_words(given: Mapping[str, Any]) -> str:
+    """What fails in draws, the most frequent first: "1 of 10 draws breaks p90 TPOT ≤ 30 ms"; empty where nothing does,
+    or the run does not say."""
+    breaks, draws = given.get("confidence_breaks"), given.get("confidence_draws")
+    if not isinstance(breaks, Mapping) or not isinstance(draws, int):
+        return ""
+    counts = sorted(breaks.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(
+        f"{count} of {draws} draws {'breaks' if count == 1 else 'break'} {_limit_words(text)}" for text, count in counts
+    )
+
+
+def _limit_words(text: str) -> str:
+    """A constraint as `front.json` names it, in words; what is none, as it is there."""
+    parts = text.split()
+    if len(parts) != 3 or parts[1] not in names.OPERATORS:
+        return f'"{text}"'
+    return names.constraint(parts[0], parts[1], float(parts[2]))
+
+
 def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
     """How sure the plan's figures are, for a table's notes; empty where the run does not say."""
     metric = verdict.ttft_metric(run)
@@ -128,7 +157,12 @@ def certainty_sentence(run: Run, given: Mapping[str, Any]) -> str:
     front = given.get("front_confidence")
     if isinstance(front, int | float):
         parts.append(f"on the front in {names.percent(front)} of draws")
+    seeds = given.get("seed_confidence")
+    if isinstance(seeds, int | float):
+        parts.append(f"feasible under {names.percent(seeds)} of the seeds")
     sentence = f"{', '.join(parts)}." if parts else ""
+    if breaks_words(given):
+        sentence += f" {breaks_words(given)}."
     if given.get("cliff"):
         sentence += f" On a cliff: {CLIFF}."
     doubts = given.get("validated")
@@ -143,6 +177,8 @@ def certainty(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     sure = confidence_words(given)
     if sure:
         rows.append(("Confidence", f"{sure} of re-simulations, with the errors measured so far, meet the SLO"))
+    if breaks_words(given):
+        rows.append(("What fails", breaks_words(given)))
     seeds, front = given.get("seed_confidence"), given.get("front_confidence")
     if isinstance(front, int | float):
         rows.append(("Place on the front", f"kept in {names.percent(front)} of these re-simulations"))
@@ -228,7 +264,7 @@ def costs(plan: verdict.Evaluation) -> list[tuple[str, str]]:
 def why(run: Run) -> str:
     """Why the recommended plan is recommended, and what the next step up buys."""
     plans = [group[0] for group in verdict.distinct(run, verdict.front(run))]
-    text = f"It is {verdict.rule(run)}."
+    text = f"It is {verdict.rule(run)}. {verdict.passed_over(run)}".strip()
     if len(plans) > 1:
         metric = verdict.ttft_metric(run)
         first, best = plans[0], min(plans, key=lambda plan: _or_inf(plan["metrics"].get(metric)))

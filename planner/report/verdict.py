@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Evaluation = Mapping[str, Any]
 
-RULE = "the cheapest plan of the front; among equally cheap ones, {fewest}the lowest {ttft}"
+SURE = 0.8  # share of draws from which on a plan is said to hold
+ALIKE = 0.03  # latencies and other objectives that are worse than the best by no more than this share count as equal
+RULE = "the cheapest plan of the front{sure}; among equally cheap ones, {order}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,11 @@ def asks(run: Run, metric: str) -> bool:
 
 def front(run: Run) -> list[Evaluation]:
     """The plans of the front, the recommended one first, the others by cost and then TTFT."""
-    return sorted(run.front_evaluations(), key=lambda plan: _preference(run, plan))
+    plans: list[Evaluation] = sorted(run.front_evaluations(), key=lambda plan: _preference(run, plan))
+    if plans:
+        best = _choice(run, plans)
+        plans = [best, *(plan for plan in plans if plan is not best)]
+    return plans
 
 
 def distinct(run: Run, plans: Sequence[Evaluation]) -> list[tuple[Evaluation, list[Evaluation]]]:
@@ -73,16 +79,89 @@ def distinct(run: Run, plans: Sequence[Evaluation]) -> list[tuple[Evaluation, li
 
 
 def recommended(run: Run) -> Evaluation | None:
-    """The plan that the tool stars, by `RULE`; None where no plan is feasible."""
+    """The plan that the tool stars, by `rule`; None where no plan is feasible."""
     plans = front(run)
     return plans[0] if plans else None
 
 
+def confidence(plan: Evaluation) -> float | None:
+    """The share of draws in which a plan holds; None where that was not tried."""
+    value = plan.get("slo_confidence")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _choice(run: Run, plans: Sequence[Evaluation]) -> Evaluation:
+    """The plan to take of `plans`: what counts first leaves the best by it, and what counts next chooses among those.
+
+    Values count as equal by their distance from the best one left, never from each other, so that there is one order.
+    """
+    known = [sure for plan in plans if (sure := confidence(plan)) is not None]
+    if known:
+        least = SURE if max(known) >= SURE else max(known)
+        plans = [plan for plan in plans if (confidence(plan) or 0.0) >= least and confidence(plan) is not None]
+    plans = _lowest(plans, [_cost(plan) for plan in plans])
+    plans = _lowest(plans, [_refused_percent(plan) for plan in plans])
+    for metric, sense in _deciding(run):
+        sign = -1.0 if sense == "max" else 1.0
+        plans = _lowest(plans, [_or_inf(plan["metrics"].get(metric), sign) for plan in plans], ALIKE)
+    return min(plans, key=lambda plan: (_unusual(plan), str(plan["id"])))
+
+
+def _lowest(plans: Sequence[Evaluation], values: Sequence[float], alike: float = 0.0) -> list[Evaluation]:
+    """The plans whose value is the lowest, or above it by no more than this share of it."""
+    best = min(values)
+    most = best + alike * abs(best) if math.isfinite(best) else best
+    return [plan for plan, value in zip(plans, values, strict=True) if value <= most]
+
+
+def _deciding(run: Run) -> list[tuple[str, str]]:
+    """What decides between equally cheap plans, in order: TTFT, then the run's other objectives."""
+    ttft = ttft_metric(run)
+    others = [(metric, sense) for metric, sense in run.objectives if metric not in (ttft, "cost_per_hour")]
+    return [(ttft, "min"), *others]
+
+
 def rule(run: Run) -> str:
     """The rule by which a plan is starred, in words."""
-    refusing = any(_refused_percent(plan) for plan in run.front_evaluations())
-    fewest = "the fewest requests refused, then " if refusing else ""
-    return RULE.format(fewest=fewest, ttft=names.metric_name(ttft_metric(run)))
+    plans = run.front_evaluations()
+    order = ["the fewest requests refused"] if any(_refused_percent(plan) for plan in plans) else []
+    order += [
+        f"the {'highest' if sense == 'max' else 'lowest'} {names.metric_name(metric)}"
+        for metric, sense in _deciding(run)
+        if metric != "gpus"
+    ]
+    tried = bool(run.constraints) and any(confidence(plan) is not None for plan in plans)
+    sure = f" that holds in at least {names.percent(SURE)} of draws" if tried else ""
+    alike = f" (within {ALIKE:.0%} counts as equal)"
+    return RULE.format(sure=sure, order=", then ".join(order) + alike)
+
+
+def passed_over(run: Run) -> str:
+    """What the recommended plan's confidence cost, in a sentence: that no plan is sure to hold, or a cheaper one that
+    holds too seldom; empty where there is nothing to say."""
+    plans = front(run)
+    if not plans or not run.constraints:
+        return ""
+    best = plans[0]
+    held = confidence(best)
+    sentence = ""
+    if held is not None and held < SURE:
+        sentence = (
+            f"No plan is sure to hold: {_label(run, best)} holds in {names.percent(held)} of draws, the most of any."
+        )
+    cheaper = [plan for plan in plans[1:] if _cost(plan) < _cost(best)]
+    if cheaper:
+        sure = confidence(cheaper[0])
+        holds = "was not tried in draws" if sure is None else f"holds in {names.percent(sure)} of draws"
+        sentence += f" {_label(run, cheaper[0])} is cheaper and {holds}."
+    return sentence.strip()
+
+
+def _label(run: Run, plan: Evaluation) -> str:
+    """A plan's size, with its GPU where the front has several."""
+    gpus = {other["parameters"].get("gpu") for other in run.front_evaluations()}
+    label = names.plan_label(plan["parameters"])
+    return f"{label} on {plan['parameters'].get('gpu')}" if len(gpus) > 1 else label
 
 
 def _refused_percent(plan: Evaluation) -> int:
@@ -96,20 +175,27 @@ def _refused_percent(plan: Evaluation) -> int:
 def _preference(run: Run, plan: Evaluation) -> tuple[float, int, float, float, int, str]:
     """Sorts by cost, requests refused, TTFT, throughput; of equals, the nearest to vLLM's defaults comes first."""
     metrics = plan["metrics"]
-    unusual = sum(value != DEFAULTS.get(name) for name, value in plan["parameters"].items())
-    cost = metrics.get("cost_per_hour", metrics.get("gpus"))
     return (
-        _or_inf(cost),
+        _cost(plan),
         _refused_percent(plan),
         _or_inf(metrics.get(ttft_metric(run))),
         -float(metrics.get("output_tokens_per_s") or 0.0),
-        unusual,
+        _unusual(plan),
         str(plan["id"]),
     )
 
 
-def _or_inf(value: Any) -> float:
-    return math.inf if value is None or math.isnan(value) else float(value)
+def _unusual(plan: Evaluation) -> int:
+    """How many settings are not vLLM's defaults."""
+    return sum(value != DEFAULTS.get(name) for name, value in plan["parameters"].items())
+
+
+def _cost(plan: Evaluation) -> float:
+    return _or_inf(plan["metrics"].get("cost_per_hour", plan["metrics"].get("gpus")))
+
+
+def _or_inf(value: Any, sign: float = 1.0) -> float:
+    return math.inf if value is None or math.isnan(value) else sign * float(value)
 
 
 def margins(run: Run, plan: Evaluation) -> list[Margin]:
