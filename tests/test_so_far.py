@@ -85,6 +85,13 @@ def overloaded(n: int = 600, **columns: object) -> Recorder:
     return recorder
 
 
+@pytest.mark.parametrize("n", [1, 12, 100])
+def test_a_long_drain_is_looked_at_a_few_times(n: int) -> None:
+    recorder = Recorder()
+    simulate(deployment(max_num_seqs=16), workload(poisson(n, 200, 0), 100, 3000), watch=recorder)
+    assert 0 < len(recorder.seen) < 100
+
+
 def test_the_later_the_look_the_more_is_sure() -> None:
     recorder = overloaded()
     for name in ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "e2e_mean_ms", "duration_s"):

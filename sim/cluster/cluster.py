@@ -252,7 +252,7 @@ class Cluster:
         few = max(1, len(self._table) // 32)
         now = one.due_ps if one is not None else self._next_due_ps()
         stride = max(_LEAST_DRAIN_PS, now // 32) if now < end_ps else 0
-        done = looks.done()
+        done, few = looks.done(), max(1, len(self._table) // 32)
         while now < end_ps:
             until = min(now + stride, end_ps)
             if one is not None:
