@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from planner.counts import simulated_words
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,9 +30,9 @@ def duration(seconds: float) -> str:
 
 
 def describe(progress: Progress, rate: float) -> str:
-    """One line: evaluations, rate, feasible, front size, time left."""
-    of = f" of {progress.expected:,}" if progress.expected else ""
-    parts = [f"{progress.done:,}{of} evaluated", f"{rate:,.1f}/s", f"{progress.feasible:,} feasible"]
+    """One line: simulations, rate, feasible, front size, time left."""
+    done = simulated_words(progress.done, progress.stopped_early, of=progress.expected)
+    parts = [done, f"{rate:,.1f}/s", f"{progress.feasible:,} feasible"]
     parts.append(f"front {progress.front:,}")
     if progress.ruled_out:
         parts.append(f"{progress.ruled_out:,} ruled out")

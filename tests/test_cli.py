@@ -435,12 +435,12 @@ def test_a_terminal_shows_evaluations_rate_feasible_front_and_time_left() -> Non
     with ProgressDisplay(console) as display:
         time.sleep(0.2)
         display(Progress(done=30, ruled_out=4, expected=120, feasible=12, front=3, elapsed_s=10.0))
-    assert "30 of 120 evaluated, 3.0/s, 12 feasible, front 3, 4 ruled out, 30 s left" in screen.getvalue()
+    assert "30 of 120 simulated, 3.0/s, 12 feasible, front 3, 4 ruled out, 30 s left" in screen.getvalue()
 
 
 def test_progress_goes_to_stderr_as_plain_lines_where_there_is_no_terminal(tmp_path: Path) -> None:
     result = planner("search", write(tmp_path, SMALL), "--executor", "serial", cwd=tmp_path)
-    assert "evaluated" in result.stderr
+    assert "simulated" in result.stderr
     assert "feasible" in result.stderr
     assert "\x1b" not in result.stderr + result.stdout
 

@@ -215,8 +215,8 @@ def test_every_plan_of_the_front_is_shown_with_its_figures(width: int) -> None:
     star = next(line for line in text.splitlines() if line.startswith("★"))
     assert all(figure in star for figure in ("4x1", "12.80", "1,235", "90", "70%"))
     assert "8x1" in text
-    assert "max_num_seqs 256" in text
-    assert "4 evaluated, 3 feasible, 2 on the front; exact" in text
+    assert "256" in next(line for line in text.splitlines() if "  4x1" in line or "★ 4x1" in line)
+    assert "4 candidates: 4 simulated; 3 feasible, 2 on the front; exact" in " ".join(text.split())
     assert "12.3 s" in text
 
 
@@ -235,7 +235,7 @@ def test_without_colour_the_text_is_the_same() -> None:
 def test_where_nothing_is_feasible_the_binding_constraint_is_named() -> None:
     text = shown(nothing_feasible(), 100)
     assert "No plan meets the SLO" in text
-    assert "mean TTFT ≤ 300 ms: broken by 2 of 2 simulated plans" in text
+    assert "mean TTFT ≤ 300 ms: broken by 2 of 2 plans" in text
 
 
 def test_plans_with_the_same_figures_are_shown_once() -> None:

@@ -44,7 +44,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_runs_are_listed_with_what_they_found(base: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert base.path is not None
     assert list_runs(argparse.Namespace(folder=base.path.parent)) == 0  # one is ruled out by its bounds
-    assert "base: done, exhaustive, 5 of 6 simulated, 5 feasible" in capsys.readouterr().out
+    assert "base: done, exhaustive, 6 candidates: 5 simulated, 1 ruled out, 5 feasible" in capsys.readouterr().out
     with pytest.raises(InputError):
         list_runs(argparse.Namespace(folder=base.path / "nowhere"))
 
@@ -67,3 +67,12 @@ def test_a_plan_that_joined_the_front_comes_with_what_kept_it_off(base: Run, tmp
     other = run(tmp_path / "wider", space=DOCUMENT["space"] | {"replicas": [1, 2, 3, 4]})
     joined = [line for line in differences(base, other) if line.startswith("+ ")]
     assert all("not among the candidates" in line for line in joined if " 4 x TP1" in line)
+
+
+def test_no_more_is_simulated_than_progress_said_to_expect(tmp_path: Path) -> None:
+    shown: list[tuple[int, int | None]] = []
+    space = parse_space(DOCUMENT | {"slo": ["ttft_mean_ms <= 0.1"]}, tmp_path)  # bounds rule out everything
+    found = search(space, SearchOptions(tmp_path / "none", reuse=False), lambda p: shown.append((p.done, p.expected)))
+    assert not found.front
+    assert shown[-1][0] == sum(e["simulated"] for e in found.evaluations) > 0  # the nearest of each size
+    assert all(expected is not None and done <= expected for done, expected in shown)

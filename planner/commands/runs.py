@@ -17,7 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line for each run below a folder. Returns 0; raises InputError."""
-    from planner.store import MANIFEST, read_manifest
+    from planner.counts import counts_words
+from planner.store import MANIFEST, read_manifest
 
     if not args.folder.is_dir():
         raise InputError("folder", f"{args.folder} is not a directory")
@@ -26,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
         manifest = read_manifest(path.parent)
         found = True
         kind = "exact" if manifest.get("exact") else "not exact"
-        counts = f"{manifest.get('evaluations', 0):,} of {manifest.get('candidates', 0):,} simulated"
-        parts = [manifest.get("status", "?"), str(manifest.get("method", "?")), counts]
+        parts = [manifest.get("status", "?"), str(manifest.get("method", "?")), counts_words(manifest)]
         parts += [f"{manifest.get('feasible', 0):,} feasible", f"front {manifest.get('front', 0):,}", kind]
         print(f"{path.parent}: {', '.join(parts)}, {manifest.get('wall_time_s', 0):g} s")
     if not found:

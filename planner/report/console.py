@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from planner.counts import counts_words, outcome_counts
 from planner.goals import CAPACITY_METRICS
 from planner.parameters import DEFAULTS
-from planner.report import content, explain, names, verdict
+from planner.report import content, explain, names, reasons, verdict
 from planner.report.catalog import print_hardware, print_models
-from planner.report.layout import line, star, table
+from planner.report.layout import line, star
+from planner.report.plan_columns import ID, Group, columns, fitted
 from planner.report.result import print_result
 
 if TYPE_CHECKING:
@@ -21,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["print_front", "print_hardware", "print_models", "print_result", "summary_line"]
 
-WIDE = 116  # columns from which the settings fit into the table
 MAX_ROWS = 12
-
-Group = tuple[verdict.Evaluation, list[verdict.Evaluation]]
+MAX_REASONS = 6
 
 
 def print_front(console: Console, run: Run) -> None:
@@ -47,22 +47,18 @@ def print_front(console: Console, run: Run) -> None:
 
 def summary_line(run: Run) -> str:
     """Counts, exactness and time of a run on one line."""
-    feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
+    counts = outcome_counts(run.evaluations)
     unfinished = {"running": "the search has not ended", "interrupted": "the search was interrupted"}
     sampled = "some simulations failed" if run.manifest.get("failed") else "candidates sampled"
     why_not = unfinished.get(run.manifest.get("status", ""), sampled)
     exact = "exact (every candidate simulated or ruled out)" if run.exact else f"not exact ({why_not})"
     wall = run.manifest.get("wall_time_s")
     time = f"; {names.number(wall)} s" if wall is not None else ""
-    simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
-    stopped = sum(bool(e.get("stopped_early")) for e in run.evaluations)
-    more = f", {names.number(stopped)} stopped early" if stopped else ""
     carried = any(verdict.asks(run, metric) for metric in CAPACITY_METRICS)
     trials = run.manifest.get("trials") if carried else None
-    more += f", {names.number(trials)} more times at other rates" if trials else ""
-    ruled_out = f" ({names.number(simulated)} simulated{more})" if more or simulated < len(run.evaluations) else ""
+    more = f", {names.number(trials)} simulations at other rates" if trials else ""
     return (
-        f"{names.number(len(run.evaluations))} evaluated{ruled_out}, {names.number(feasible)} feasible, "
+        f"{counts_words(counts)}{more}; {names.number(counts['feasible'])} feasible, "
         f"{names.number(len(run.front))} on the front; {exact}{time}."
     )
 
@@ -77,37 +73,34 @@ def _print_title(console: Console, run: Run) -> None:
 
 
 def _print_plans(console: Console, run: Run, groups: Sequence[Group], *, starred: bool) -> None:
-    plans = [plan for plan, _ in groups]
-    parameters = [plan["parameters"] for plan in plans]
+    parameters = [plan["parameters"] for plan, _ in groups]
     varying = [name for name in names.varying(parameters) if name != "gpu"]
-    show_gpu = any(plan["gpu"] != parameters[0]["gpu"] for plan in parameters)
-    wide = console.width >= WIDE
-    grid = table()
-    grid.add_column("", width=1)
-    for heading in ("TP x\nreplicas", *(["\nGPU"] if show_gpu else []), *(["\nId"] if wide else [])):
-        grid.add_column(heading, no_wrap=True)
-    if wide and varying:
-        grid.add_column("\nSettings", overflow="fold", ratio=1)
-    ttft, tpot = verdict.ttft_metric(run), verdict.tpot_metric(run)
-    carried = ["Carries\nreq/s"] if verdict.asks(run, "max_rate_rps") else []
-    for heading in ("\nGPUs", "\n$/h", *carried, "Output\ntokens/s", _heading(ttft), _heading(tpot), "SLO\nheadroom"):
-        grid.add_column(heading, justify="right", no_wrap=True)
-    for index, plan in enumerate(plans):
-        first = starred and index == 0
-        row = [star(console) if first else "", names.plan_label(plan["parameters"])]
-        row += [plan["parameters"]["gpu"]] if show_gpu else []
-        row += [str(plan["id"])] if wide else []
-        row += [names.settings(plan["parameters"], varying)] if wide and varying else []
-        grid.add_row(*row, *_figures(run, plan, ttft, tpot), style="bold" if first else None)
+    marks = [star(console) if starred and index == 0 else "" for index in range(len(groups))]
+    grid, dropped = fitted(console, columns(run, groups, varying), marks)
     console.print(grid)
     console.print()
-    known = content.extras(run)
-    for index, (plan, same) in enumerate(groups):
-        mark = star(console) if starred and index == 0 else " "
-        sure = content.certainty_sentence(run, known.get(str(plan["id"]), {}))
-        _print_note(console, run, plan, same, mark, () if wide else varying, sure)
+    settings = [column.setting for column in dropped if column.setting]
+    if settings:
+        _print_settings(console, [plan for plan, _ in groups], marks, varying)
+    others = [column.words for column in dropped if not column.setting and not (settings and column.heading == ID)]
+    if others:
+        line(console, f"Left out for want of width: {', '.join(others[::-1])}.", indent=2)
+    _print_note(console, run, groups[0], marks[0] or " ")
+    _print_common(console, run, parameters[0], varying, any(p["gpu"] != parameters[0]["gpu"] for p in parameters))
+
+
+def _print_settings(
+    console: Console, plans: Sequence[verdict.Evaluation], marks: Sequence[str], varying: Sequence[str]
+) -> None:
+    """A line a plan: the settings of the first, and in what the others differ from it."""
+    first = plans[0]["parameters"]
+    line(console, "Settings; of the others, what differs from the first:")
+    for mark, plan in zip(marks, plans, strict=True):
+        parameters = plan["parameters"]
+        differing = varying if plan is plans[0] else [n for n in varying if parameters.get(n) != first.get(n)]
+        words = Text(f"{mark or ' '} ").append(f"{names.plan_label(parameters)} {plan['id']}", style="bold")
+        line(console, words.append(f"  {names.settings(parameters, differing) or 'the same settings'}"), indent=6)
     console.print()
-    _print_common(console, run, parameters[0], varying, show_gpu)
 
 
 def _print_common(
@@ -125,32 +118,12 @@ def _print_common(
         line(console, f"Common to all: {names.settings(parameters, shared)}; the rest is vLLM's default.", indent=2)
 
 
-def _figures(run: Run, plan: verdict.Evaluation, ttft: str, tpot: str) -> list[str]:
-    metrics = plan["metrics"]
-    margin = verdict.tightest(run, plan)
-    return [
-        names.number(metrics.get("gpus")),
-        names.money(metrics.get("cost_per_hour")),
-        *([names.number(metrics.get("max_rate_rps"))] if verdict.asks(run, "max_rate_rps") else []),
-        names.number(metrics.get("output_tokens_per_s")),
-        names.number(metrics.get(ttft)),
-        names.number(metrics.get(tpot)),
-        "-" if margin is None else names.percent(margin.headroom),
-    ]
-
-
-def _print_note(
-    console: Console,
-    run: Run,
-    plan: verdict.Evaluation,
-    same: Sequence[verdict.Evaluation],
-    mark: str,
-    shown: Sequence[str],
-    sure: str,
-) -> None:
+def _print_note(console: Console, run: Run, group: Group, mark: str) -> None:
+    """What limits the first plan, and how sure its figures are."""
+    plan, same = group
+    sure = content.certainty_sentence(run, content.extras(run).get(str(plan["id"]), {}))
     note = Text(f"{mark} ").append(f"{names.plan_label(plan['parameters'])} {plan['id']}", style="bold").append("  ")
-    inline = names.settings(plan["parameters"], shown)
-    note.append(f"{inline}. " if inline else "").append(explain.limit_sentence(run, plan))
+    note.append(explain.limit_sentence(run, plan))
     if sure:
         note.append(f" {sure}")
     if same:
@@ -166,18 +139,17 @@ def _print_nothing_feasible(console: Console, run: Run) -> None:
         only = f"; for {names.number(alone)} of them it is the only obstacle" if alone else ""
         line(
             console,
-            f"  {text}: broken by {names.number(count)} of {names.number(simulated)} simulated plans{only}.",
+            f"  {text}: broken by {names.number(count)} of {names.number(simulated)} plans simulated to the end{only}.",
             indent=4,
         )
-    for reason, count in verdict.refusals(run)[:3]:
-        line(console, f"  {names.number(count)} not simulated: {reason}.", indent=4)
+    refused = reasons.ruled_out(run)[1]
+    for reason in refused[:MAX_REASONS]:
+        example = f" (for example: {reason.example})" if reason.example else ""
+        line(console, f"  {names.number(reason.count)} {reason.text}{example}.", indent=4)
+    if len(refused) > MAX_REASONS:
+        line(console, f"  {names.number(sum(r.count for r in refused[MAX_REASONS:]))} for other reasons.", indent=4)
     nearest = verdict.least_violating(run)
     if nearest:
         line(console, "Nearest to meeting it:")
         console.print()
         _print_plans(console, run, [(plan, []) for plan in nearest], starred=False)
-
-
-def _heading(metric: str) -> str:
-    head, _, statistic = metric.removesuffix("_ms").partition("_")
-    return f"{head.upper()}\n{statistic} ms"

@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from planner.counts import counts_words, outcome_counts
 from planner.report import explain, names, tornado, verdict
 from planner.report.workload_words import workload_words
 from planner.sensitivity import effects, evaluated_options, metrics_of
@@ -58,20 +58,6 @@ KEPT_METRICS = (
     "prefix_hit_rate",
     "preemptions",
 )
-_STATIC_REASON = re.compile(
-    r"(\w+) (?:is (?:at \w+ )?\S+?|has no value)( by its bound| after \S+ of \S+ requests)?, must be (<=|>=|<|>) (\S+)"
-)
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why candidates were ruled out: `alone` of the `count` met everything else; None where that is not known."""
-
-    text: str
-    count: int
-    alone: int | None = None
-    example: str = ""
 
 
 def extras(run: Run) -> dict[str, dict[str, Any]]:
@@ -237,15 +223,11 @@ def question(run: Run) -> list[tuple[str, str]]:
 
 def searched(run: Run) -> str:
     """How many candidates there were, what became of them, and whether any could have been missed."""
-    total = len(run.evaluations)
-    simulated = sum(bool(plan["simulated"]) for plan in run.evaluations)
-    feasible = sum(bool(plan["feasible"]) for plan in run.evaluations)
-    stopped = sum(bool(plan.get("stopped_early")) for plan in run.evaluations)
-    early = f", {names.number(stopped)} stopped once they could not meet the SLO any more" if stopped else ""
+    counts = outcome_counts(run.evaluations)
     exact = "every candidate was simulated or ruled out" if run.exact else "candidates were sampled, not all tried"
     return (
-        f"{names.number(total)} evaluated, {names.number(simulated)} of them simulated{early}, "
-        f"{names.number(feasible)} feasible, {names.number(len(run.front))} on the front; {exact}"
+        f"{counts_words(counts)}; {names.number(counts['feasible'])} feasible, {names.number(len(run.front))} on the "
+        f"front; {exact}"
     )
 
 
@@ -292,36 +274,6 @@ def moves(run: Run, plan: verdict.Evaluation) -> tuple[str, list[tuple[str, str,
 def limit_words(run: Run, plan: verdict.Evaluation) -> str:
     """What limits a plan, as `planner show` says it."""
     return explain.limit_sentence(run, plan)
-
-
-def ruled_out(run: Run) -> tuple[list[Reason], list[Reason]]:
-    """Why candidates are not in the answer: (those that were simulated, those that were not), worst first.
-
-    Reasons that differ only in their numbers count together, with one of them as an example.
-    """
-    simulated = [Reason(text, count, alone) for text, count, alone in verdict.binding(run)]
-    groups: dict[str, list[str]] = {}
-    for plan in run.evaluations:
-        if not plan["simulated"]:
-            reason = str(plan["why_not"]).rstrip(".")
-            groups.setdefault(_general(reason), []).append(reason)
-    refused = [
-        Reason(text, len(reasons), None, "" if text in reasons else reasons[0]) for text, reasons in groups.items()
-    ]
-    return simulated, sorted(refused, key=lambda reason: (-reason.count, reason.text))
-
-
-def _general(reason: str) -> str:
-    """A reason without the numbers of the one candidate that it was given for."""
-    parts = reason.split("; ")
-    matches = [_STATIC_REASON.fullmatch(part) for part in parts]
-    if all(matches):
-        return " and ".join(
-            f"{names.metric_name(m[1])} must be {names.OPERATORS[m[3]]} {m[4]}{', and cannot be' if m[2] else ''}"
-            for m in matches
-            if m is not None
-        )
-    return _NUMBER.sub("#", reason)
 
 
 def space_yaml(run: Run) -> str:

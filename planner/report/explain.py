@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from planner.report import names, verdict
+from planner.report import names, reasons, verdict
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -95,7 +95,7 @@ def _margin(run: Run, plan: verdict.Evaluation) -> str:
     broken = verdict.broken(run, plan)
     if broken:
         return "breaks " + " and ".join(
-            f"{names.constraint(margin.metric, margin.operator, margin.limit)} ({names.number(margin.value)})"
+            f"{names.constraint(margin.metric, margin.operator, margin.limit)} ({_broken_by(margin)})"
             for margin in broken
         )
     margin = verdict.tightest(run, plan)
@@ -107,6 +107,11 @@ def _margin(run: Run, plan: verdict.Evaluation) -> str:
     side = "below" if below else "above"
     limit = names.measure(margin.metric, margin.limit)
     return f"{names.metric_name(margin.metric)} {names.measure(margin.metric, margin.value)}, {apart} {side} {limit}"
+
+
+def _broken_by(margin: verdict.Margin) -> str:
+    times = reasons.times_the_limit(margin)
+    return f"{names.number(margin.value)}{f', {times}' if times else ''}"
 
 
 def _or_nan(metrics: Mapping[str, Any], name: str) -> float:

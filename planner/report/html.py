@@ -11,7 +11,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from planner.report import content, names, tornado, verdict
+from planner.report import content, names, reasons, tornado, verdict
 from planner.report.front_document import front_document
 
 if TYPE_CHECKING:
@@ -185,19 +185,19 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, escaped: b
 
 
 def _ruled_out(run: Run) -> str:
-    simulated, refused = content.ruled_out(run)
+    simulated, refused = reasons.ruled_out(run)
     total = sum(bool(plan["simulated"]) for plan in run.evaluations)
     parts = []
     if simulated:
-        parts.append(f"<h3>Simulated, and outside the limits</h3>{_reasons(simulated, total)}")
+        parts.append(f"<h3>Simulated to the end, and outside the limits</h3>{_reasons(simulated, total)}")
     if refused:
-        parts.append(f"<h3>Not simulated</h3>{_reasons(refused, len(run.evaluations))}")
+        parts.append(f"<h3>Not simulated to the end</h3>{_reasons(refused, len(run.evaluations))}")
     return "".join(parts) or "<p>Nothing: every candidate is feasible.</p>"
 
 
-def _reasons(reasons: Sequence[content.Reason], total: int) -> str:
+def _reasons(found: Sequence[reasons.Reason], total: int) -> str:
     rows = []
-    for reason in reasons:
+    for reason in found:
         bar = f'<meter min="0" max="{max(1, total)}" value="{reason.count}">{reason.count}</meter>'
         alone = f"; the only obstacle for {names.number(reason.alone)}" if reason.alone else ""
         example = f"<br><small>for example: {escape(reason.example)}</small>" if reason.example else ""

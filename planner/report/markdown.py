@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from planner.report import content, names, verdict
+from planner.report import content, names, reasons, verdict
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -74,15 +74,15 @@ def _front(run: Run) -> list[str]:
 
 
 def _ruled_out(run: Run) -> list[str]:
-    simulated, refused = content.ruled_out(run)
+    simulated, refused = reasons.ruled_out(run)
     total = sum(bool(plan["simulated"]) for plan in run.evaluations)
     lines = []
     for reason in simulated:
         alone = f"; the only obstacle for {reason.alone}" if reason.alone else ""
-        lines.append(f"- {_text(reason.text)}: broken by {reason.count} of {total} simulated{alone}")
+        lines.append(f"- {_text(reason.text)}: broken by {reason.count} of {total} simulated to the end{alone}")
     for reason in refused:
         example = f" (for example: {_text(reason.example)})" if reason.example else ""
-        lines.append(f"- {_text(reason.text)}: {reason.count} not simulated{example}")
+        lines.append(f"- {_text(reason.text)}: {reason.count} not simulated to the end{example}")
     return lines or ["Nothing: every candidate is feasible."]
 
 

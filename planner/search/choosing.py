@@ -46,7 +46,7 @@ class Identity:
 
 
 def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tuple[Method, int | None]:
-    """The method that `space` asks for, and how many simulations it will take at most.
+    """The method that `space` asks for, and how many simulations it would take at most, were there no budget.
 
     `auto` is exhaustive where every different deployment that its parameters alone do not rule out fits the budget,
     screens them where that fits it, and is NSGA-II beyond.
@@ -58,9 +58,9 @@ def choose_method(space: Space, identity: Identity, evaluator: Evaluator) -> tup
         name = _automatic(total, budget, evaluator, any(map(space.asks, CAPACITY_METRICS)))
     if name == "screening" and total is None:
         raise InputError("search.method", f"screening takes at most {SMALL:,} combinations, this space has more")
-    most = budget if total is None else min(total, budget)
+    most = space.size if total is None or total == enough else total
     if name == "exhaustive":
-        return Exhaustive(space.shape), most if space.budget else total or space.size
+        return Exhaustive(space.shape), most
     if name == "screening":
         return Screened(space.shape), None
     if name == "random":

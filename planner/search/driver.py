@@ -86,6 +86,8 @@ class Search:
         self._bounds: Bounding | None = self.capacities.sizes if self.capacities is not None and sized else bounds
         self._dominance = bounds is not None and space.method != "exhaustive"  # who asks for all gets every verdict
         self._progress = Progress(workers=executor.workers)
+        self._candidates: int | None = None  # to simulate at most, were there no budget
+        self._budget = math.inf
         self._cut_short = False  # by the budget, in the middle of what a method asked for
         self._screens = False
         self._nearest = False  # plans are simulated that are known to miss the constraints
@@ -95,14 +97,14 @@ class Search:
 
     def run(self) -> Found:
         """Search until the method has nothing left to ask, the budget is spent, or an interrupt."""
-        method, total = choose_method(self._space, self._identity, self._evaluator)
-        self._progress.expected = total
+        method, self._candidates = choose_method(self._space, self._identity, self._evaluator)
         self._screens = method.name == "screening"
         # A method that learns by how much a plan misses its constraints must be told, and what finds a capacity.
         learns = method.learns_from_violations or self.capacities is not None
         self.simulations.may_stop = self._space.early_stop and not learns
         limited = method.name not in ("exhaustive", "screening")
-        budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
+        self._budget = budget = self._space.budget or (DEFAULT_BUDGET if limited else math.inf)
+        self._progress.expected = self._expected()
         whole = method.name == "exhaustive" and self._space.size <= MAX_EXHAUSTIVE
         most_ruled_out = math.inf if whole else RULED_OUT_EACH * budget
         interrupted = complete = False
@@ -122,6 +124,13 @@ class Search:
         unsure = any(e.get("failed") or e.get("screened") for e in self._by_id.values())
         exact = complete and not interrupted and not unsure
         return Found(list(self._by_id.values()), exact, interrupted, method.name)
+
+    def _expected(self) -> int | None:
+        """How many simulations there will be at most, where that is known."""
+        if self._candidates is None:
+            return None
+        # What is simulated where nothing is feasible comes on top of the budget.
+        return max(self._progress.done, int(min(self._candidates, self._budget)))
 
     def _keep_known(self) -> None:
         """Take over what an earlier run evaluated and this one has not come to, lest a second interrupt lose it."""
@@ -179,8 +188,11 @@ class Search:
         for evaluation in chosen:
             if evaluation.get("stopped_early"):
                 self._progress.done -= 1
+                self._progress.stopped_early -= 1
             else:
                 self._progress.ruled_out -= 1
+                if self._candidates is not None:
+                    self._candidates += 1
         ended = {e["id"]: self._known_evaluation(e["id"], e["parameters"]) for e in chosen}
         self._collect(ended, {e["id"]: e["parameters"] for e in chosen if ended[e["id"]] is None})
 
@@ -325,14 +337,16 @@ class Search:
         progress = self._progress
         if is_ruled_out(evaluation):
             progress.ruled_out += 1
-            if "bound" in evaluation and progress.expected is not None:
-                progress.expected -= 1  # it was counted among those to simulate
+            if "bound" in evaluation and self._candidates is not None:
+                self._candidates -= 1  # it was counted among those to simulate
         else:
             progress.done += 1
+            progress.stopped_early += bool(evaluation.get("stopped_early"))
         if evaluation["feasible"]:
             progress.feasible += 1
             self._front.add(self._costs(evaluation), evaluation["id"])
             progress.front = len(self._front.plans)
+        progress.expected = self._expected()
         progress.elapsed_s = time.monotonic() - self._started
         progress.workers = self.simulations.workers
         self._show(progress)

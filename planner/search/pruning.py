@@ -44,7 +44,8 @@ def broken_by_bounds(
             total += violation
             side = "at least" if sense == "min" else "at most"
             must = f"must be {constraint.operator} {constraint.limit:g}"
-            broken.append(f"{constraint.metric} is {side} {value:.3g} {how}, {must}")
+            shown = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+            broken.append(f"{constraint.metric} is {side} {shown} {how}, {must}")
     return total, "; ".join(broken) or None
 
 

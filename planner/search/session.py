@@ -15,6 +15,7 @@ from typing import Any
 from planner.bounds import Bounds
 from planner.capacity import offered_rate
 from planner.confidence import annotate
+from planner.counts import outcome_counts
 from planner.early_stop import hopeless
 from planner.evaluate import Evaluator, Outcome, Trial, make_evaluator, plan_of
 from planner.evaluation_log import read_evaluations
@@ -140,7 +141,7 @@ def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_t
         interrupted=found.interrupted,
         method=found.method,
         exact=found.exact,
-        **_counts(found.evaluations),
+        **outcome_counts(found.evaluations),
         front=len(front),
         wall_time_s=round(wall_time_s, 3),
     )
@@ -155,24 +156,6 @@ def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_t
         manifest=manifest,
         path=out,
     )
-
-
-def _counts(evaluations: list[Evaluation]) -> dict[str, int]:
-    """How many plans ended how; the kinds add up to `candidates`."""
-    simulated = sum(evaluation["simulated"] for evaluation in evaluations)
-    refused = sum(bool(evaluation.get("refused")) for evaluation in evaluations)
-    failed = sum(bool(evaluation.get("failed")) for evaluation in evaluations)
-    return {
-        "candidates": len(evaluations),
-        "evaluations": simulated,
-        "ruled_out": len(evaluations) - simulated - refused - failed,
-        "refused": refused,
-        "ruled_out_by_bounds": sum(evaluation.get("bound") == "constraint" for evaluation in evaluations),
-        "dominated_at_bounds": sum(evaluation.get("bound") == "dominated" for evaluation in evaluations),
-        "stopped_early": sum(bool(evaluation.get("stopped_early")) for evaluation in evaluations),
-        "failed": failed,
-        "feasible": sum(bool(evaluation["feasible"]) for evaluation in evaluations),
-    }
 
 
 def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class Progress:
     """How far a search is."""
 
     done: int = 0  # simulated, taken over from an earlier run, or found not to run
+    stopped_early: int = 0  # of these, the simulations that were ended early
     ruled_out: int = 0  # by their parameters or bounds alone
     expected: int | None = None  # simulations in all, where that is known; else the most there can be
     feasible: int = 0

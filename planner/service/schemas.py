@@ -122,6 +122,7 @@ class Progress(BaseModel):
     """How far a search is."""
 
     done: int
+    stopped_early: int = 0
     ruled_out: int
     expected: int | None
     feasible: int

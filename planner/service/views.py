@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from planner.report import content, names, verdict
+from planner.report import content, names, reasons, verdict
 from planner.report.content import MAX_PLANS
 from planner.service.live_front import point, shown_metrics
 from planner.store import Run, front_document
@@ -57,7 +57,7 @@ def front_points(run: Run, most: int) -> dict[str, Any]:
 def answer(run: Run) -> dict[str, Any]:
     """The question and its answer in words."""
     plan = verdict.recommended(run)
-    simulated, refused = content.ruled_out(run)
+    simulated, refused = reasons.ruled_out(run)
     stem = content.file_stem(run)
     found = {
         "headline": content.headline(run),
