@@ -1,4 +1,4 @@
-"""A table of a run's plans that fits the terminal: what was asked about first, then the settings in which they differ."""
+"""A table of plans that fits the terminal: what was asked about first, then the settings in which they differ."""
 
 from __future__ import annotations
 

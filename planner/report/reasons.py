@@ -1,4 +1,4 @@
-"""Why candidates are not in the answer, counted together by what rules them out rather than by the figure it does it with."""
+"""Why candidates are not in the answer, counted together by what rules them out, whatever the figure."""
 
 from __future__ import annotations
 
