@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a line for each run below a folder. Returns 0; raises InputError."""
     from planner.counts import counts_words
-from planner.store import MANIFEST, read_manifest
+    from planner.store import MANIFEST, read_manifest
 
     if not args.folder.is_dir():
         raise InputError("folder", f"{args.folder} is not a directory")
