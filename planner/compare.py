@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.goals import CAPACITY_METRICS, metric_senses
-from planner.plan import Plan, load_plan, simulate_plan
+from planner.plan import Plan, simulate_plan
 from planner.report import names
+from planner.run_plans import plan_at
 from sim.errors import InputError
 from sim.metrics import flatten
 
@@ -33,6 +34,8 @@ SHOWN = (
     "ttft_p99_ms",
     "tpot_mean_ms",
     "tpot_p99_ms",
+    "itl_mean_ms",
+    "itl_p99_ms",
     "e2e_mean_ms",
     "e2e_p99_ms",
     "queue_mean_ms",
@@ -53,6 +56,7 @@ class Side:
     plan: Plan
     result: Result
     metrics: dict[str, float | None]
+    asked: tuple[str, ...] = ()  # that objectives and constraints are about
 
     @property
     def saturation(self) -> str:
@@ -62,31 +66,35 @@ class Side:
 
 def side(path: Path) -> Side:
     """The plan at `path`, simulated. Raises InputError."""
-    known: dict[str, float] = {}  # what the search found by more than one simulation
-    if path.is_dir():
-        from planner.report import verdict
-        from planner.run_plans import plan_of_run
-        from planner.store import load_run
-
-        found = load_run(path)
-        recommended = verdict.recommended(found)
-        if recommended is None:
-            raise InputError(str(path), "has no feasible plan to compare; name a plan.yaml")
-        plan, name = plan_of_run(found, recommended["id"]), f"{found.name} {recommended['id']}"
-        known = {metric: value for metric, value in recommended["metrics"].items() if metric in CAPACITY_METRICS}
-    else:
-        try:
-            plan, name = load_plan(path), path.stem
-        except InputError as error:
-            raise InputError(str(path), str(error)) from None
-    return side_of(plan, name, known)
+    try:
+        chosen = plan_at(path)
+    except InputError as error:
+        at = "" if error.field == str(path) else f"{error.field}: "
+        raise InputError(str(path), f"{at}{error.problem}") from None
+    known = {metric: value for metric, value in chosen.metrics.items() if metric in CAPACITY_METRICS}
+    return side_of(chosen.plan, chosen.name, known, chosen.asked)
 
 
-def side_of(plan: Plan, name: str, known: Mapping[str, float] | None = None) -> Side:
+def side_of(
+    plan: Plan, name: str, known: Mapping[str, float] | None = None, asked: Sequence[str] | None = None
+) -> Side:
     """A plan, simulated, with what else is `known` of its metrics. Raises InputError."""
     result = simulate_plan(plan)
     metrics = flatten(result.summary()) | dict(known or {})
-    return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, metrics)
+    asked = [constraint.metric for constraint in plan.constraints] if asked is None else asked
+    return Side(f"{names.plan_label(plan.deployment)} {name}", plan, result, metrics, tuple(asked))
+
+
+def shown_metrics(first: Side, second: Side) -> list[str]:
+    """The metrics to compare: the usual ones, and each that an objective or a constraint of either plan is about, next
+    to those of its kind."""
+    shown = [*SHOWN]
+    for metric in dict.fromkeys([*first.asked, *second.asked]):
+        if metric not in shown:
+            kind = metric.partition("_")[0]
+            alike = [place for place, other in enumerate(shown) if other.partition("_")[0] == kind]
+            shown.insert(alike[-1] + 1 if alike else len(shown), metric)
+    return shown
 
 
 def differing(first: Side, second: Side) -> list[tuple[str, str, str]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sim.result import Result
     from sim.workload import Workload
 
+BEFORE_ENGINE = "HTTP, tokenizer and gateway before the engine"
+
 Change = Callable[[Deployment, Coefficients], tuple[Deployment, Coefficients]]
 
 
@@ -122,8 +124,9 @@ def counterfactuals(deployment: Deployment) -> list[Counterfactual]:
         Counterfactual("twice the seats", "seats (max_num_seqs)", True, _deployed(_more_seats)),
         Counterfactual("twice the token budget", "the token budget of a step", True, _deployed(_more_tokens)),
     ]
-    if deployment.replicas > 1:
-        found.append(Counterfactual("a router that sees all", "the router", False, _deployed(_seeing_router)))
+    if deployment.replicas > 1 and _live_router(deployment) != deployment:
+        name = "the same routing on live state"
+        found.append(Counterfactual(name, "what the router does not know yet", False, _deployed(_live_router)))
     found += [
         *(
             [Counterfactual("a KV transfer at once", "the KV transfer", False, _deployed(_no_transfer))]
@@ -139,7 +142,7 @@ def counterfactuals(deployment: Deployment) -> list[Counterfactual]:
         found.append(Counterfactual("links twice as fast", "links between GPUs", False, _kernels(_faster_links)))
     found += [
         Counterfactual("half the engine's overhead", "the engine's overhead", False, _halved("engine")),
-        Counterfactual("half the way to the engine", "the way to the engine", False, _halved("request")),
+        Counterfactual("half the time before the engine", BEFORE_ENGINE, False, _halved("request")),
     ]
     return found
 
@@ -180,8 +183,12 @@ def _more_tokens(deployment: Deployment) -> Deployment:
     return replace(deployment, max_num_batched_tokens=2 * deployment.max_num_batched_tokens)
 
 
-def _seeing_router(deployment: Deployment) -> Deployment:
-    return replace(deployment, routing=PolicySpec("least-loaded"), snapshot_interval_ms=0.0)
+def _live_router(deployment: Deployment) -> Deployment:
+    """The plan's own routing policy, with the replicas' state as it is now and their caches as they are."""
+    routing = deployment.routing
+    if routing.name == "weighted":
+        routing = PolicySpec(routing.name, {**routing.parameters, "prefix_index": "precise"})
+    return replace(deployment, routing=routing, snapshot_interval_ms=0.0)
 
 
 def _more_blocks(deployment: Deployment) -> Deployment:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,37 @@ def evaluation_of(run: Run, plan_id: str, field: str = "PLAN") -> dict[str, Any]
     if plan_id not in by_id:
         raise InputError(field, f"the run has no plan {plan_id!r}{nearest(plan_id, tuple(by_id))}")
     return by_id[plan_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A plan that a path led to: a plan.yaml, or a run directory, whose recommended plan it is then."""
+
+    plan: Plan
+    name: str
+    metrics: Mapping[str, float]  # that the search found; empty for a plan.yaml
+    asked: tuple[str, ...]  # metrics that objectives and constraints are about
+
+
+def plan_at(path: Path, overrides: Sequence[str] = ()) -> Chosen:
+    """The plan at `path`, a plan.yaml or a run directory (its recommended plan). Raises InputError."""
+    if not path.is_dir():
+        plan = load_plan(path, overrides)
+        return Chosen(plan, path.stem, {}, tuple(constraint.metric for constraint in plan.constraints))
+    from planner.report import verdict
+    from planner.store import load_run
+
+    run = load_run(path)
+    recommended = verdict.recommended(run)
+    if recommended is None:
+        raise InputError(str(path), "has no feasible plan; name a plan.yaml")
+    plan_id = str(recommended["id"])
+    own = path / "plans" / f"{plan_id}.yaml"
+    if overrides and not own.is_file():
+        raise InputError("--set", f"needs the plan's own file, and {own} does not exist; end the search with --resume")
+    plan = load_plan(own, overrides) if own.is_file() else plan_of_run(run, plan_id)
+    asked = [metric for metric, *_ in (*run.objectives, *run.constraints)]
+    return Chosen(plan, f"{run.name} {plan_id}", recommended["metrics"], tuple(dict.fromkeys(asked)))
 
 
 def space_of_run(run: Run) -> Space:

@@ -139,3 +139,14 @@ def test_the_commands_write_what_they_found(tmp_path: Path) -> None:
     assert "knee" in text
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert len(json.loads((tmp_path / "sweep.json").read_text())["points"]) == 4
+
+
+def test_a_limit_on_the_time_is_left_out_with_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import argparse
+
+    from planner.commands._probing import prober
+
+    path = tmp_path / "limited.yaml"
+    path.write_text(yaml.safe_dump(PLAN | {"workload": PLAN["workload"] | {"time_limit_s": 1800}}))
+    assert prober(argparse.Namespace(plan=path, overrides=[])).plan.workload == PLAN["workload"]
+    assert "time_limit_s is left out" in capsys.readouterr().err

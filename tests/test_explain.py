@@ -194,3 +194,10 @@ def test_the_commands_explain_and_compare_a_run(
     capsys.readouterr()
     assert main(["explain", run, "nobody"]) == 2
     assert "no plan 'nobody'" in capsys.readouterr().err
+
+
+def test_a_router_on_live_state_keeps_its_policy() -> None:
+    found = what_if(a_plan({"replicas": 2, "routing": {"name": "weighted", "prefix_index": "precise"}}))
+    assert "the same routing on live state" in {outcome.change.name for outcome in found.outcomes}
+    live = a_plan({"replicas": 2, "routing": "round-robin", "snapshot_interval_ms": 0})
+    assert "the same routing on live state" not in {outcome.change.name for outcome in what_if(live).outcomes}

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate both, print, and write what was asked for. Returns 0; raises InputError."""
     from planner.compare import comparison_dict, side
+    from planner.report.layout import line
 
     check_picture(args.plot, "--plot")
     check_outputs(args, "--json", "--plot")
@@ -39,12 +40,14 @@ def run(args: argparse.Namespace) -> int:
         write_picture(args.plot, comparison_figure([(first.name, first.result), (second.name, second.result)]))
     if not write_json(args.json, comparison_dict(first, second)):
         _print_comparison(first, second)
+        if args.plot is not None:
+            line(console(), f"Picture: {args.plot}")
     return DONE
 
 
 def _print_comparison(first: Side, second: Side) -> None:
     """The parameters that differ, then the metrics with what B changes."""
-    from planner.compare import SHOWN, change_words, differing, pairwise
+    from planner.compare import change_words, differing, pairwise, shown_metrics
     from planner.report import names
     from planner.report.layout import line, table
 
@@ -55,7 +58,7 @@ def _print_comparison(first: Side, second: Side) -> None:
         grid.add_row(name, ours, theirs, "")
     grid.add_row("saturation", first.saturation, second.saturation, "")
     grid.add_section()
-    for metric in SHOWN:
+    for metric in shown_metrics(first, second):
         a, b = first.metrics.get(metric), second.metrics.get(metric)
         if a is None and b is None:
             continue

@@ -103,14 +103,15 @@ def _explain(question: Question) -> Any:
 
 
 def _compare(question: Question) -> Any:
-    from planner.compare import SHOWN, change_words, comparison_dict, side_of
+    from planner.compare import change_words, comparison_dict, shown_metrics, side_of
     from planner.report import names
     from planner.service.timeline import distributions
 
     sides = []
     for job, plan_id in (question["a"], question["b"]):
         run = _run(question, job)
-        sides.append(side_of(_plan(question, run, plan_id), f"{run.name} {plan_id}"))
+        asked = [metric for metric, *_ in (*run.objectives, *run.constraints)]
+        sides.append(side_of(_plan(question, run, plan_id), f"{run.name} {plan_id}", asked=asked))
     a, b = sides
     rows = [
         {
@@ -120,7 +121,7 @@ def _compare(question: Question) -> Any:
             "b": b.metrics.get(metric),
             "change": change_words(metric, a.metrics.get(metric), b.metrics.get(metric)),
         }
-        for metric in SHOWN
+        for metric in shown_metrics(a, b)
         if not (a.metrics.get(metric) is None and b.metrics.get(metric) is None)
     ]
     curves = [distributions(side.result) for side in sides]
