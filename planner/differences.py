@@ -80,7 +80,7 @@ def _grouped(sign: str, plans: Sequence[Mapping[str, Any]], own: Run, other: Run
 
 def _changes(a: Run, b: Run, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """What of the objectives and constrained metrics differs as displayed: "mean TTFT 97 ms -> 102 ms"."""
-    metrics = dict.fromkeys(metric for run in (b, a) for metric, *_ in (*run.objectives, *run.constraints))
+    metrics = dict.fromkeys([*b.asked(), *a.asked()])
     pairs = [(m, *(names.measure(m, plan["metrics"].get(m)) for plan in (old, new))) for m in metrics]
     return ", ".join(f"{names.metric_name(m)} {was} -> {now}" for m, was, now in pairs if was != now)
 

@@ -52,8 +52,7 @@ def plan_at(path: Path, overrides: Sequence[str] = ()) -> Chosen:
     if overrides and not own.is_file():
         raise InputError("--set", f"needs the plan's own file, and {own} does not exist; end the search with --resume")
     plan = load_plan(own, overrides) if own.is_file() else plan_of_run(run, plan_id)
-    asked = [metric for metric, *_ in (*run.objectives, *run.constraints)]
-    return Chosen(plan, f"{run.name} {plan_id}", recommended["metrics"], tuple(dict.fromkeys(asked)))
+    return Chosen(plan, f"{run.name} {plan_id}", recommended["metrics"], run.asked())
 
 
 def space_of_run(run: Run) -> Space:

@@ -56,6 +56,11 @@ class Run:
         by_id = self.by_id()
         return [by_id[plan] for plan in self.front]
 
+    def asked(self) -> tuple[str, ...]:
+        """The metrics that objectives and constraints are about, objectives first."""
+        metrics = [metric for metric, _ in self.objectives] + [metric for metric, _, _ in self.constraints]
+        return tuple(dict.fromkeys(metrics))
+
     def nearest(self, count: int) -> list[dict[str, Any]]:
         """The simulated plans that violate the constraints least: what to look at when nothing is feasible."""
         simulated = [e for e in self.evaluations if e["simulated"] and not e["feasible"]]

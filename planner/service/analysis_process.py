@@ -110,8 +110,7 @@ def _compare(question: Question) -> Any:
     sides = []
     for job, plan_id in (question["a"], question["b"]):
         run = _run(question, job)
-        asked = [metric for metric, *_ in (*run.objectives, *run.constraints)]
-        sides.append(side_of(_plan(question, run, plan_id), f"{run.name} {plan_id}", asked=asked))
+        sides.append(side_of(_plan(question, run, plan_id), f"{run.name} {plan_id}", asked=run.asked()))
     a, b = sides
     rows = [
         {
