@@ -12,6 +12,7 @@ from planner.goals import CAPACITY_METRICS
 from planner.parameters import DEFAULTS
 from planner.report import content, explain, names, reasons, verdict
 from planner.report.catalog import print_hardware, print_models
+from planner.report.kinds import best_of_kinds
 from planner.report.layout import line, star
 from planner.report.plan_columns import ID, Group, columns, fitted
 from planner.report.result import print_result
@@ -42,6 +43,8 @@ def print_front(console: Console, run: Run) -> None:
             line(console, f"{short} plans of the front may carry more: {content.SHORT}.", indent=2)
     else:
         _print_nothing_feasible(console, run)
+    for kind, words in best_of_kinds(run):
+        line(console, f"Best with {kind}: {words}.", indent=2)
     line(console, summary_line(run))
 
 

@@ -24,7 +24,7 @@ def limit_sentence(run: Run, plan: verdict.Evaluation) -> str:
     """
     if not plan["simulated"]:
         return f"Not simulated: {plan['why_not']}."
-    clauses = [_resource(plan), _refused(plan["metrics"]), _margin(run, plan)]
+    clauses = [_resource(plan), _refused(plan["metrics"]), margin_words(run, plan)]
     return "; ".join(clause for clause in clauses if clause) + "."
 
 
@@ -91,7 +91,8 @@ def _unfinished(metrics: Mapping[str, Any]) -> str:
     return f", {names.percent(completed / offered)} of the requests completed"
 
 
-def _margin(run: Run, plan: verdict.Evaluation) -> str:
+def margin_words(run: Run, plan: verdict.Evaluation) -> str:
+    """The constraints that a plan breaks, or what the nearest one leaves; empty where there is none."""
     broken = verdict.broken(run, plan)
     if broken:
         return "breaks " + " and ".join(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report import content, names, reasons, tornado, verdict
 from planner.report.front_document import front_document
+from planner.report.kinds import best_of_kinds
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -99,18 +100,21 @@ def _definitions(rows: Iterable[tuple[str, str]]) -> str:
 
 def _answer(run: Run) -> str:
     plan = verdict.recommended(run)
+    kinds = [(f"Best with {kind}", words) for kind, words in best_of_kinds(run)]
     if plan is None:
         nearest = verdict.least_violating(run)
         rows = [
             [names.plan_label(p["parameters"]), str(p["parameters"].get("gpu")), content.limit_words(run, p)]
             for p in nearest
         ]
-        return "<p>What comes nearest:</p>" + _table(["TP x replicas", "GPU", "What it lacks"], rows) if rows else ""
+        said = f'<dl class="facts">{_definitions(kinds)}</dl>' if kinds else ""
+        table = _table(["TP x replicas", "GPU", "What it lacks"], rows)
+        return f"<p>What comes nearest:</p>{table}{said}" if rows else said
     given = content.extras(run).get(plan["id"], {})
     varying = [name for name in names.varying([p["parameters"] for p in run.evaluations]) if name != "gpu"]
     facts = [("Plan", str(plan["id"])), ("Settings", names.settings(plan["parameters"], varying))]
     facts += [("Why this one", content.why(run)), ("What limits it", content.limit_words(run, plan))]
-    facts += content.certainty(given)
+    facts += [*content.certainty(given), *kinds]
     words, moving = content.moves(run, plan)
     moves = f"<h3>What moves it</h3><p>{escape(words)}</p>{_table(list(tornado.HEADINGS), moving)}" if moving else ""
     return (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from planner.report import content, names, reasons, verdict
+from planner.report.kinds import best_of_kinds
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -25,6 +26,7 @@ def report_markdown(run: Run) -> str:
         facts = [("Why", content.why(run)), ("What limits it", content.limit_words(run, plan))]
         facts += [("What moves it", content.moves(run, plan)[0])]
         facts += content.certainty(given)
+        facts += [(f"Best with {_text(kind)}", words) for kind, words in best_of_kinds(run)]
         facts += [("Cost", ", ".join(f"{words} {heading.lower()}" for heading, words in content.costs(plan)))]
         lines += [f"- **{heading}**: {_text(words)}" for heading, words in facts if words]
         lines += ["", "### Front", "", *_front(run)]
@@ -33,6 +35,7 @@ def report_markdown(run: Run) -> str:
             (names.plan_label(p["parameters"]), str(p["parameters"].get("gpu")), content.limit_words(run, p))
             for p in verdict.least_violating(run)
         ]
+        lines += [f"- **Best with {_text(kind)}**: {_text(words)}" for kind, words in best_of_kinds(run)]
         lines += ["", "### What comes nearest", "", *_table(("TP x replicas", "GPU", "What it lacks"), rows)]
     lines += ["", "### Ruled out", "", *_ruled_out(run)]
     lines += ["", f"{_text(content.fidelity_words(run))}", "", *_reproduce(run)]

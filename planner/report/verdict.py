@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -246,12 +247,17 @@ def binding(run: Run) -> list[tuple[str, int, int]]:
 
 def refusals(run: Run) -> list[tuple[str, int]]:
     """Why candidates were not simulated, with how many, the most frequent first."""
-    counts: dict[str, int] = {}
-    for plan in run.evaluations:
-        if not plan["simulated"]:
-            reason = str(plan["why_not"]).rstrip(".")
-            counts[reason] = counts.get(reason, 0) + 1
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return counted(str(plan["why_not"]).rstrip(".") for plan in run.evaluations if not plan["simulated"])
+
+
+def counted(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """Each reason and how often it was given, the most frequent first."""
+    return sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0]))
+
+
+def cheapest(run: Run, plans: Iterable[Evaluation]) -> Evaluation:
+    """The cheapest of some plans; of equally cheap ones that which refuses the fewest requests, then the fastest."""
+    return min(plans, key=lambda plan: _preference(run, plan))
 
 
 def broken(run: Run, plan: Evaluation) -> Sequence[Margin]:

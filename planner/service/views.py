@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.report import content, names, reasons, verdict
 from planner.report.content import MAX_PLANS
+from planner.report.kinds import best_of_kinds
 from planner.service.live_front import point, shown_metrics
 from planner.store import Run, front_document
 
@@ -68,6 +69,7 @@ def answer(run: Run) -> dict[str, Any]:
         "costs": [],
         "margins": [],
         "certainty": [],
+        "kinds": [(f"Best with {kind}", words) for kind, words in best_of_kinds(run)],
         "ruled_out": {
             "simulated": [asdict(reason) for reason in simulated],
             "not_simulated": [asdict(reason) for reason in refused],

@@ -131,7 +131,7 @@ function answerPanels(id, result, job) {
   const rows = [], plan = result.recommended;
   if (plan) rows.push(["Plan", element("a", { href: `#/runs/${id}/plans/${plan}` }, `★ ${[job.recommended_label, plan].filter(Boolean).join(", ")}`)]);
   if (result.why) rows.push(["Why this one", result.why]);
-  rows.push(...(result.certainty ?? []), ...(result.costs ?? []), ["Searched", result.searched]);
+  rows.push(...(result.certainty ?? []), ...(result.costs ?? []), ...(result.kinds ?? []), ["Searched", result.searched]);
   const parts = [element("p", { class: "lead" }, result.headline), facts(rows.filter(([, words]) => words))];
   if (result.margins?.length) parts.push(element("h3", {}, "Margin to each limit"), marginTable(result.margins));
   if (!plan && result.nearest?.length) {
