@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from planner.report import explain, names, verdict
+from planner.report import explain, names, reasons, verdict
 
 if TYPE_CHECKING:
     from planner.store import Run
@@ -31,7 +32,7 @@ def _rows(run: Run, kinds: Sequence[str], kind_of: Callable[[verdict.Evaluation]
     return [(kind, _best(run, [plan for plan in run.evaluations if kind_of(plan) == kind])) for kind in kinds]
 
 
-def _best(run: Run, plans: Sequence[verdict.Evaluation]) -> str:
+def _best(run: Run, plans: list[dict[str, Any]]) -> str:
     """The best of the plans of one kind, in words."""
     starred = verdict.recommended(run)
     feasible = [plan for plan in plans if plan["feasible"]]
@@ -43,8 +44,9 @@ def _best(run: Run, plans: Sequence[verdict.Evaluation]) -> str:
     if near:
         nearest = min(near, key=lambda plan: (plan["violation"], str(plan["id"])))
         return f"none meets the SLO; nearest {_named(nearest)}, {_lacks(run, nearest)}"
-    (reason, _), *_ = verdict.counted(str(plan["why_not"]).rstrip(".") for plan in plans)
-    return f"none {'meets the SLO' if any(map(_was_simulated, plans)) else 'was simulated'} ({reason})"
+    simulated, others = reasons.ruled_out(replace(run, evaluations=plans))
+    why = f" ({(simulated + others)[0].text})" if simulated or others else ""
+    return f"none {'meets the SLO' if any(map(_was_simulated, plans)) else 'was simulated'}{why}"
 
 
 def _was_simulated(plan: verdict.Evaluation) -> bool:

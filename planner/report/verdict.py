@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -243,16 +242,6 @@ def binding(run: Run) -> list[tuple[str, int, int]]:
             count[0] += 1
             count[1] += len(found) == 1
     return sorted(((text, a, b) for text, (a, b) in broken.items()), key=lambda item: (-item[2], -item[1], item[0]))
-
-
-def refusals(run: Run) -> list[tuple[str, int]]:
-    """Why candidates were not simulated, with how many, the most frequent first."""
-    return counted(str(plan["why_not"]).rstrip(".") for plan in run.evaluations if not plan["simulated"])
-
-
-def counted(reasons: Iterable[str]) -> list[tuple[str, int]]:
-    """Each reason and how often it was given, the most frequent first."""
-    return sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0]))
 
 
 def cheapest(run: Run, plans: Iterable[Evaluation]) -> Evaluation:
