@@ -20,6 +20,7 @@ from planner.goals import Constraint, check_classes, judge, request_slo, service
 from planner.parameters import Parameters
 from planner.plan import Plan, classes_of, make_workload
 from planner.search.pruning import broken_by_bounds
+from planner.steady import rising_load
 from sim.errors import InputError
 from sim.workload import Workload
 
@@ -97,6 +98,14 @@ class Prober:
         outcome = self._run(Trial(parameters, rate_scale=scale))
         burst = scale > 1 and is_burst(outcome)
         return Probe(rate_rps, carries(self.levels, outcome) and not burst, outcome)
+
+    def rising_load(self, probe: Probe) -> str | None:
+        """Why the load of a probe is not a steady one, where it was simulated and is not."""
+        if probe.outcome is None:
+            return None
+        workload = self._evaluator.requests_of(Trial(self.plan.deployment, rate_scale=probe.rate_rps / self.base_rps))
+        answer_s = probe.outcome.metrics.get("e2e_mean_ms", 0.0) / 1e3
+        return rising_load(workload, answer_s, stable=probe.outcome.saturation == "stable")
 
     def _run(self, trial: Trial) -> Outcome:
         outcome = self._evaluator(trial)

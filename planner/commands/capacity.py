@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from planner.commands._options import check_outputs, write_json
 from planner.commands._probing import add_plan, prober
-from planner.commands._terminal import DONE
+from planner.commands._terminal import DONE, warn
 from sim.errors import InputError
 
 if TYPE_CHECKING:
-    from planner.capacity import Capacity
+    from collections.abc import Sequence
+
+    from planner.capacity import Capacity, Probe, Prober
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +50,15 @@ def run(args: argparse.Namespace) -> int:
     if not write_json(args.json, document):
         kind = "decode replica" if deployment["prefill_replicas"] else "replica"
         _print_capacity(found, replicas, gpus, rate, document["simulations"], kind)
+    _warn_of_rising_load(asked, (*found.probes, *(probe for _, probe in tried)))
     return DONE
+
+
+def _warn_of_rising_load(asked: Prober, probes: Sequence[Probe]) -> None:
+    held = max((probe for probe in probes if probe.holds), key=lambda probe: probe.rate_rps, default=None)
+    rising = None if held is None else asked.rising_load(held)
+    if held is not None and rising is not None:
+        warn(f"at {held.rate_rps:.4g} requests/s {rising}")
 
 
 def _print_capacity(

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from planner.commands._options import add_set, check_outputs, write_json
-from planner.commands._terminal import DONE, console
+from planner.commands._terminal import DONE, console, warn
 from sim.errors import InputError
 
 
@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate, print, and write what was asked for. Returns 0; raises InputError."""
     from planner.plan import load_plan, simulate_plan
     from planner.policy_path import find_policies
+    from planner.steady import rising_load
 
     find_policies(args.plan.parent, Path.cwd())
     check_outputs(args, "--json", "--requests")
@@ -36,6 +37,10 @@ def run(args: argparse.Namespace) -> int:
         from planner.report.console import print_result
 
         print_result(console(), summary, plan)
+    answer_s = (summary["e2e_ms"]["mean"] or 0.0) / 1e3
+    rising = rising_load(result.workload, answer_s, stable=summary["saturation"] == "stable")
+    if rising is not None:
+        warn(rising)
     return DONE
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.commands._options import add_set, check_outputs, check_picture, write_json, write_picture
-from planner.commands._terminal import DONE, console
+from planner.commands._terminal import DONE, console, warn
 from planner.documents import apply_overrides, check_number, load_document
 from sim.errors import InputError
 
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     check_picture(args.plot, "--plot")
     workload = _load(args.file, args.format, args.overrides)
 
+    from planner.steady import rising_load
     from sim.workload.describe import describe
 
     check_outputs(args, "--json", "--plot")
@@ -48,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
         from planner.report.workload_table import print_description
 
         print_description(console(), found, workload.users)
+    rising = rising_load(workload)
+    if rising is not None:
+        warn(rising)
     return DONE
 
 

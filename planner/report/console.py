@@ -45,6 +45,8 @@ def print_front(console: Console, run: Run) -> None:
         _print_nothing_feasible(console, run)
     for kind, words in best_of_kinds(run):
         line(console, f"Best with {kind}: {words}.", indent=2)
+    if run.manifest.get("rising_load"):
+        line(console, f"Caution: {run.manifest['rising_load']}.", indent=2)
     line(console, summary_line(run))
 
 

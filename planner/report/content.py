@@ -214,6 +214,7 @@ def question(run: Run) -> list[tuple[str, str]]:
     rows = [
         ("Model", str(space.get("model", ""))),
         ("Workload", workload_words(space.get("workload") or {})),
+        ("Caution", str(run.manifest.get("rising_load") or "")),
         ("SLO and budget", limits or "none"),
         ("Better means", objectives),
         ("Candidates", searched(run)),

@@ -30,6 +30,7 @@ from planner.search.robustness import try_plans
 from planner.search.surroundings import Evaluation, Found, Progress
 from planner.search.twins import Twins, alike_schedulings
 from planner.space import Space
+from planner.steady import rising_load
 from planner.store import REPORT, Run, RunStore, claim_directory, read_manifest, write_atomically
 from sim.errors import InputError
 from sim.version import __version__
@@ -90,6 +91,7 @@ def search(space: Space, options: SearchOptions, show: Callable[[Progress], None
         run = _run(space, options.out, manifest, found, time.monotonic() - started)
         if not found.interrupted:
             annotate(run.front_evaluations(), evaluator)
+            _warn_of_rising_load(run, evaluator, options.warn)
         by_id = run.by_id()
         plans = {plan: dump_plan(plan_of(space, by_id[plan]["parameters"])) for plan in run.front}
         store.finish(run, plans, _picture(run))
@@ -156,6 +158,20 @@ def _run(space: Space, out: Path, manifest: dict[str, Any], found: Found, wall_t
         manifest=manifest,
         path=out,
     )
+
+
+def _warn_of_rising_load(run: Run, evaluator: Evaluator, warn: Callable[[str], None]) -> None:
+    """Say, and keep in the manifest, that the workload ends before the load is steady on the plan of the answer."""
+    from planner.report import verdict
+
+    plan = verdict.recommended(run) or next(iter(verdict.least_violating(run, 1)), None)
+    answer_s, stable = 0.0, True
+    if plan is not None:
+        answer_s, stable = plan["metrics"].get("e2e_mean_ms", 0.0) / 1e3, plan["saturation"] == "stable"
+    found = rising_load(evaluator.workload, answer_s, stable=stable)
+    if found is not None:
+        run.manifest["rising_load"] = found
+        warn(found)
 
 
 def _manifest(space: Space, evaluator: Evaluator) -> dict[str, Any]:
