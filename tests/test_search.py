@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 
 from planner.evaluate import Outcome, Trial, make_evaluator
 from planner.executors.serial import SerialExecutor
-from planner.parameters import Parameters
+from planner.parameters import Parameters, resolve
 from planner.search.driver import Search
 from planner.search.evaluations import front_of
 from planner.search.exhaustive import Exhaustive
@@ -590,3 +590,14 @@ def test_more_combinations_than_can_be_tried_are_not_tried_one_by_one(tmp_path: 
     }
     with pytest.raises(InputError, match=r"search\.method: would try"):
         parse_space(document, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"flow_control": "soft-reflective"}, {"prefill_replicas": 1}, {"kv_offload": {"name": "tiered", "host_gib": 8}}],
+)
+def test_schedulings_are_no_twins_where_requests_may_come_out_of_order(setting: dict[str, Any]) -> None:
+    twins, base = Twins({"sjf"}), resolve({"gpu": "H100"})
+    pair = [base | {"scheduling": name} for name in ("fcfs", "sjf")]
+    assert twins.key(pair[0]) == twins.key(pair[1])
+    assert twins.key(pair[0] | setting) != twins.key(pair[1] | setting)

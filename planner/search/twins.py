@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from planner.evaluate import Outcome
-from planner.parameters import Parameters, content_id
+from planner.parameters import Parameters, content_id, policy_name
 
 if TYPE_CHECKING:
     from sim.workload import Workload
@@ -19,7 +19,7 @@ class Twins:
     which all requests look alike (`alike`: shortest first, where all prompts are equally long) admits them in order of
     arrival, as `fcfs` does, as long as none is preempted and queues again. So one run without preemptions gives, bit
     for bit, the outcome of the same candidate with any other preemption policy and, without a
-    prefill pool, any of these scheduling policies.
+    prefill pool, tiers and flow control, any of these scheduling policies.
     """
 
     def __init__(self, alike: Collection[str] = ()) -> None:
@@ -29,8 +29,10 @@ class Twins:
     def key(self, parameters: Mapping[str, Any]) -> str:
         """Equal for twins, and only for them."""
         shared = {name: value for name, value in parameters.items() if name != "preemption"}
-        # What waits for its KV to come over is served apart: the order in which it came may not be that of keys.
-        if shared["scheduling"] in self._alike and not shared["prefill_replicas"]:
+        # What waits for its KV to come over is served apart, and flow control may send two requests on at one moment:
+        # the order in which they came may then not be that of keys.
+        plain = all(policy_name(shared[kind]) == "none" for kind in ("flow_control", "kv_offload"))
+        if shared["scheduling"] in self._alike and plain and not shared["prefill_replicas"]:
             shared["scheduling"] = "fcfs"
         return content_id(shared)
 
