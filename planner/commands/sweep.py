@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         write_picture(args.plot, sweep_figure(found, asked.plan))
     if not write_json(args.json, found.document()):
         _print_sweep(found)
+        if args.plot is not None:
+            print(f"Picture: {args.plot}")
     return DONE
 
 

@@ -46,9 +46,12 @@ def run(args: argparse.Namespace) -> int:
 
         write_picture(args.plot, workload_figure(workload, args.file.name))
     if not write_json(args.json, asdict(found)):
+        from planner.report.layout import line
         from planner.report.workload_table import print_description
 
         print_description(console(), found, workload.users)
+        if args.plot is not None:
+            line(console(), f"Picture: {args.plot}")
     rising = rising_load(workload)
     if rising is not None:
         warn(rising)

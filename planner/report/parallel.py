@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from planner.report import names, verdict
-from planner.report.pareto import DPI, FRONT_LINE, INFEASIBLE, LOG_FROM, STAR_FACE
+from planner.report.pareto import DPI, FRONT_LINE, INFEASIBLE, LOG_FROM, STAR_FACE, headline
 from planner.report.workload_words import workload_words
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Axis:
         """Where the plan crosses the axis, nan where it has no value; beyond the ends it is cut."""
         if self.place is not None:
             return self.place[names.setting(plan["parameters"].get(self.name))]
-        value = plan["metrics"].get(self.name)
+        value = plan["metrics"].get(self.name) if plan["simulated"] else None
         if value is None or not math.isfinite(value):
             return math.nan
         low, high = self.low, self.high
@@ -67,9 +67,11 @@ class _Axis:
 
 
 def parallel_figure(run: Run) -> Figure:
-    """Every simulated plan as a line through the parameters that vary and the metrics that are asked about.
+    """Every plan that was judged as a line through the parameters that vary and the metrics that are asked about.
 
-    Plans of the front are dark, the recommended one is marked, feasible ones blue, those that break the SLO grey.
+    Plans of the front are dark, the recommended one is marked, feasible ones blue, those that break the SLO grey; of
+    these, the ones that were not simulated to the end have settings alone. What is only known to be dominated, or was
+    screened out, is not drawn but counted.
     Metric axes span the feasible plans and what lies near them; what is beyond is cut to the edge. Never shown or
     saved here.
     """
@@ -77,22 +79,24 @@ def parallel_figure(run: Run) -> Figure:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.size": 9})
         plans = [plan for plan in run.evaluations if plan["simulated"]]
-        columns = _columns(run, plans)
+        others = [plan for plan in run.evaluations if not plan["simulated"] and plan["feasible"] is not None]
+        columns = _columns(run, plans, others)
         figure = Figure(figsize=(max(7.0, 1.6 * len(columns) + 1.5), 5.8), dpi=DPI, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         _draw_axes(axes, columns, dict(run.objectives))
-        _draw_lines(axes, run, plans, columns)
-        _title(figure, axes, run, len(plans))
+        _draw_lines(axes, run, [*plans, *others], columns)
+        _title(figure, run, len(plans), len(others), len(run.evaluations) - len(plans) - len(others))
     return figure
 
 
-def _columns(run: Run, plans: Sequence[verdict.Evaluation]) -> list[_Axis]:
-    varying = names.varying([plan["parameters"] for plan in plans], but=()) if plans else []
+def _columns(run: Run, plans: Sequence[verdict.Evaluation], others: Sequence[verdict.Evaluation]) -> list[_Axis]:
+    drawn = [*plans, *others]
+    varying = names.varying([plan["parameters"] for plan in drawn], but=()) if drawn else []
     asked = [metric for metric, _ in run.objectives] + [metric for metric, _, _ in run.constraints]
     metrics = list(dict.fromkeys(metric for metric in asked if any(metric in plan["metrics"] for plan in plans)))
     parameters = varying[: max(1, MOST_AXES - len(metrics))]
-    return [_option_axis(name, plans) for name in parameters] + [_metric_axis(run, name, plans) for name in metrics]
+    return [_option_axis(name, drawn) for name in parameters] + [_metric_axis(run, name, plans) for name in metrics]
 
 
 def _option_axis(name: str, plans: Sequence[verdict.Evaluation]) -> _Axis:
@@ -149,8 +153,10 @@ def _short(text: str, most: int = 22) -> str:
 def _draw_lines(axes: Axes, run: Run, plans: Sequence[verdict.Evaluation], columns: Sequence[_Axis]) -> None:
     front, starred = set(run.front), verdict.recommended(run)
     star = starred["id"] if starred is not None else None
+    broken = [p for p in plans if not p["feasible"]]
+    few = min(1.0, 30 / max(1, len(broken)))  # of few, each must be visible
     kinds: tuple[tuple[list[verdict.Evaluation], dict[str, Any]], ...] = (
-        ([p for p in plans if not p["feasible"]], {"color": INFEASIBLE, "lw": 0.5, "alpha": 0.25, "zorder": 1}),
+        (broken, {"color": INFEASIBLE, "lw": 0.5 + 0.4 * few, "alpha": 0.25 + 0.55 * few, "zorder": 1}),
         (
             [p for p in plans if p["feasible"] and p["id"] not in front],
             {"color": "#0072b2", "lw": 0.7, "alpha": 0.35, "zorder": 2},
@@ -185,11 +191,11 @@ def _line(plan: verdict.Evaluation, columns: Sequence[_Axis]) -> list[tuple[floa
     return [point for point in points if not math.isnan(point[1])]
 
 
-def _title(figure: Figure, axes: Axes, run: Run, drawn: int) -> None:
+def _title(figure: Figure, run: Run, simulated: int, others: int, left_out: int) -> None:
     model = str(run.space.get("model", "")).rsplit("/", 1)[-1]
-    figure.suptitle(
-        f"{run.name}: {model}, what each setting leads to", fontsize=13, fontweight="bold", ha="left", x=0.012
-    )
-    words: list[Any] = [workload_words(run.space.get("workload") or {})]
-    words.append(f"{drawn:,} simulated plans; values beyond an axis lie on its edge")
-    axes.set_title("; ".join(word for word in words if word) + "\n\n\n\n", fontsize=9, color="0.25", loc="left")
+    title = f"{run.name}: {model}, what each setting leads to"
+    words = [workload_words(run.space.get("workload") or {}), f"{simulated:,} plans simulated to the end"]
+    words += [f"{others:,} stopped early or ruled out, drawn over their settings alone"] if others else []
+    words += [f"{left_out:,} dominated at best or screened out, not drawn"] if left_out else []
+    words.append("values beyond an axis lie on its edge")
+    headline(figure, title, ["; ".join(word for word in words if word)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 LOG_FROM = 8.0  # ratio of largest to smallest value from which an axis is logarithmic
 REACH = 4.0  # plans further than this factor from what matters are marked on the edge
 MIN_SPAN = 0.2  # an axis spans at least this share of its values, lest noise look like a difference
-FEASIBLE, INFEASIBLE, FRONT_LINE, STAR_FACE = "#e3f0e4", "#8c8c8c", "#222222", "#ffd23f"
+FEASIBLE, INFEASIBLE, FRONT_LINE, STAR_FACE = "#e3f0e4", "#757575", "#222222", "#ffd23f"
 LIMIT = "#2f6b35"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 SIZE_METRICS = ("gpus", "cost_per_hour")
 DPI = 150
+CHARACTERS_PER_INCH = 14  # of the smaller lines of a headline
 COLUMNS = 6  # of the legend: what fits the width of a single panel
 
 
@@ -63,7 +65,7 @@ def pareto_figure(run: Run) -> Figure:
         plans = [plan for plan in run.evaluations if plan["simulated"]]
         for panel, (x, y) in zip(axes, panels, strict=True):
             _draw_panel(panel, run, plans, x, y, styles)
-        _title(figure, run, axes[0])
+        _title(figure, run)
         _legend(figure, run, plans, styles)
         canvas.draw()  # positions become final, so that labels can be placed
         figure.set_layout_engine("none")
@@ -157,7 +159,8 @@ def _draw_panel(
     _scale(axes, run, y, vertical=True)
     _shade(axes, run, x, y)
     bad = [(a, b) for a, b, plan in points if not plan["feasible"]]
-    axes.plot(*_columns(bad), "x", color=INFEASIBLE, ms=4, mew=0.8, alpha=0.75, zorder=2, ls="")
+    cross: dict[str, Any] = {"ms": 4, "mew": 0.8, "alpha": 0.75} if front else {"ms": 6, "mew": 1.4, "alpha": 1.0}
+    axes.plot(*_columns(bad), "x", color=INFEASIBLE, zorder=2, ls="", **cross)
     for size, style in styles.items():
         mine = [(a, b, plan["id"] in front) for a, b, plan in points if plan["feasible"] and _size(plan) == size]
         dominated = [(a, b) for a, b, on_front in mine if not on_front]
@@ -290,13 +293,21 @@ def _label(axes: Axes, run: Run, x: str, y: str) -> None:
     place_labels(axes, [(a, b) for a, b, _ in points], texts, _front_line(run, x, y))
 
 
-def _title(figure: Figure, run: Run, main: Axes) -> None:
+def _title(figure: Figure, run: Run) -> None:
     model = str(run.space.get("model", "")).rsplit("/", 1)[-1]
     workload = workload_words(run.space.get("workload") or {})
     limits = ", ".join(names.constraint(*item) for item in run.constraints)
-    figure.suptitle(f"{run.name}: {model}", fontsize=13, fontweight="bold", ha="left", x=0.012)
     lines = [line for line in (workload, f"SLO: {limits}" if limits else "") if line]
-    main.set_title("\n".join(lines) + "\n", fontsize=9.5, color="0.25", loc="left")
+    headline(figure, f"{run.name}: {model}", lines)
+
+
+def headline(figure: Figure, title: str, lines: Sequence[str]) -> None:
+    """Write a title and, smaller, `lines` below it, both from the left edge, and keep room for them."""
+    width, height = figure.get_size_inches()
+    wrapped = [part for text in lines for part in textwrap.wrap(text, int(CHARACTERS_PER_INCH * width))]
+    figure.suptitle("\n" * (len(wrapped) + 1), fontsize=11)  # what the layout keeps free
+    figure.text(0.012, 1 - 0.1 / height, title, fontsize=13, fontweight="bold", ha="left", va="top")
+    figure.text(0.012, 1 - 0.38 / height, "\n".join(wrapped), fontsize=9, color="0.25", ha="left", va="top")
 
 
 def _legend(figure: Figure, run: Run, plans: Sequence[verdict.Evaluation], styles: dict[int, _Style]) -> None:
@@ -311,7 +322,8 @@ def _legend(figure: Figure, run: Run, plans: Sequence[verdict.Evaluation], style
         handles.append(Line2D([], [], marker=style.marker, color=style.colour, ms=6, ls="", label=f"{size} {unit}"))
     if any(not plan["feasible"] for plan in plans):
         handles.append(Line2D([], [], marker="x", color=INFEASIBLE, ms=5, ls="", label="breaks the SLO"))
-    if run.constraints:
+    drawn = {metric for panel in _panels(run) for metric in panel}
+    if any(metric in drawn for metric, _, _ in run.constraints):
         handles.append(Patch(color=FEASIBLE, label="within the limits on the axes"))
     if handles:
         figure.legend(

@@ -136,8 +136,8 @@ export class FrontView {
     const { data, colour } = this;
     this.part("legend").replaceChildren(
       ...(data.starred ? [legendEntry(STAR, { fill: "var(--star)", stroke: "#000", transform: "scale(.8)" }, "recommended")] : []),
-      ...groups.map((value, i) => legendEntry(GLYPHS[i % GLYPHS.length], { fill: `var(--c${i % GLYPHS.length})` }, `${colour || "plan"} ${value}`)),
-      legendEntry(GLYPHS[0], { fill: "none", stroke: "var(--ink)" }, "outlined: on the front"),
+      ...(data.plans.every((plan) => plan.state === "broken") ? [] : groups).map((value, i) => legendEntry(GLYPHS[i % GLYPHS.length], { fill: `var(--c${i % GLYPHS.length})` }, `${colour || "plan"} ${value}`)),
+      ...(data.plans.some((plan) => plan.state === "front") ? [legendEntry(GLYPHS[0], { fill: "none", stroke: "var(--ink)" }, "outlined: on the front")] : []),
       legendEntry(CROSS, { stroke: "var(--faint)", fill: "none" }, "breaks a limit"),
       element("span", {}, "small, on the edge: beyond the range"));
   }

@@ -5,7 +5,7 @@ import { CROSS, GLYPHS, STAR } from "./glyphs.js";
 import { figure, metricIndex, stateWords, title } from "./plans.js";
 import { roomyScale } from "./scales.js";
 
-const LEFT = 78, RIGHT = 24, TOP = 26, BOTTOM = 52, REACH = 4;
+const LEAST_LEFT = 78, RIGHT = 24, TOP = 26, BOTTOM = 52, REACH = 4;
 
 // Draw `shown` plans of `data` into `svg`; view: {x, y, colour: names, all: whether the whole range is shown,
 // groups: the values of the colour's parameter}. Returns where the plans are: [{plan, node, x, y}] from left to right.
@@ -16,8 +16,10 @@ export function drawFront(svg, data, shown, view, width, height) {
     svg, data, shown, view, width, height, base: height - BOTTOM, right: width - RIGHT,
     xi: metricIndex(data, view.x), yi: metricIndex(data, view.y), places: [],
   };
-  plot.x = frontAxis(plot, plot.xi, LEFT, plot.right);
   plot.y = frontAxis(plot, plot.yi, plot.base, TOP);
+  // Room for the longest label between the axis and its title.
+  plot.left = Math.max(LEAST_LEFT, 44 + 7.5 * Math.max(0, ...plot.y.ticks.map((tick) => tickText(tick).length)));
+  plot.x = frontAxis(plot, plot.xi, plot.left, plot.right);
   drawAllowed(plot);
   drawAxes(plot);
   drawLine(plot);
@@ -57,8 +59,8 @@ function drawAllowed({ svg, data, x, y }) {
   }
 }
 
-function drawAxes({ svg, data, x, y, base, right, height }) {
-  shape("path", { class: "axis", d: `M${LEFT},${TOP}V${base}H${right}`, fill: "none" }, svg);
+function drawAxes({ svg, data, x, y, left, base, right, height }) {
+  shape("path", { class: "axis", d: `M${left},${TOP}V${base}H${right}`, fill: "none" }, svg);
   let written = -Infinity;
   for (const tick of x.ticks) {
     shape("path", { class: "axis", d: `M${x.at(tick)},${base}v5` }, svg);
@@ -68,11 +70,11 @@ function drawAxes({ svg, data, x, y, base, right, height }) {
     shape("text", { class: "tick", x: x.at(tick), y: base + 18, "text-anchor": "middle" }, svg, tickText(tick));
   }
   for (const tick of y.ticks) {
-    shape("path", { class: "axis", d: `M${LEFT},${y.at(tick)}h-5` }, svg);
-    shape("text", { class: "tick", x: LEFT - 9, y: y.at(tick) + 4, "text-anchor": "end" }, svg, tickText(tick));
+    shape("path", { class: "axis", d: `M${left},${y.at(tick)}h-5` }, svg);
+    shape("text", { class: "tick", x: left - 9, y: y.at(tick) + 4, "text-anchor": "end" }, svg, tickText(tick));
   }
   const better = (metric, low, high) => metric.sense === "max" ? `${metric.label} ${high} better` : metric.sense ? `${low} better: ${metric.label}` : metric.label;
-  shape("text", { x: (LEFT + right) / 2, y: height - 12, "text-anchor": "middle" }, svg, better(x.metric, "←", "→"));
+  shape("text", { x: (left + right) / 2, y: height - 12, "text-anchor": "middle" }, svg, better(x.metric, "←", "→"));
   shape("text", { transform: `translate(18,${(TOP + base) / 2}) rotate(-90)`, "text-anchor": "middle" }, svg, better(y.metric, "←", "→"));
   for (const [name, operator, limit] of data.constraints) {
     const text = `limit ${operator.replace("<=", "≤").replace(">=", "≥")} ${number(limit)}`;
@@ -81,8 +83,8 @@ function drawAxes({ svg, data, x, y, base, right, height }) {
       shape("text", { class: "limit-text", x: x.at(limit) - 5, y: TOP + 10, "text-anchor": "end" }, svg, text);
     }
     if (y.metric.name === name && y.inside(limit)) {
-      shape("path", { class: "limit", d: `M${LEFT},${y.at(limit)}H${right}` }, svg);
-      shape("text", { class: "limit-text", x: LEFT + 6, y: y.at(limit) - 5 }, svg, text);
+      shape("path", { class: "limit", d: `M${left},${y.at(limit)}H${right}` }, svg);
+      shape("text", { class: "limit-text", x: left + 6, y: y.at(limit) - 5 }, svg, text);
     }
   }
 }
@@ -123,7 +125,7 @@ function spoken({ data, xi, yi }, plan) {
   return `${plan.id === data.starred ? "recommended, " : ""}${title(plan)}, ${stateWords(plan)}, ${figures}`;
 }
 
-function drawLabels({ svg, data, places, width, base }) {
+function drawLabels({ svg, data, places, width, left, base }) {
   const boxes = [], written = [];
   const several = data.parameters.indexOf("gpu");
   for (const place of places.filter((p) => p.plan.state === "front").reverse()) {
@@ -132,7 +134,7 @@ function drawLabels({ svg, data, places, width, base }) {
     const length = 7 * text.length;
     for (const [dx, dy] of [[16, -10], [16, 4], [16, 20], [-length / 2, -18], [-length / 2, 28], [-16 - length, -10], [-16 - length, 20]]) {
       const box = [place.x + dx, place.y + dy - 11, place.x + dx + length, place.y + dy + 2];
-      const free = box[0] > LEFT && box[2] < width - 4 && box[1] > 4 && box[3] < base - 2
+      const free = box[0] > left && box[2] < width - 4 && box[1] > 4 && box[3] < base - 2
         && !boxes.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3])
         && !places.some((p) => p.plan.state !== "broken" && p !== place && p.x > box[0] - 6 && p.x < box[2] + 6 && p.y > box[1] - 6 && p.y < box[3] + 6);
       if (!free) continue;

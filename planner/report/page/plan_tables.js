@@ -51,6 +51,7 @@ export function planList(data, shown, view) {
   const columns = [...new Set([...data.objectives, "cost_per_hour", "ttft_mean_ms", "tpot_mean_ms", "output_tokens_per_s"])]
     .map((name) => metricIndex(data, name)).filter((index) => index >= 0);
   const groups = alikePlans(sortedPlans(data, shown, view.sort));
+  const differ = groups.some(([plan, ...same]) => settings(data, plan) || same.length);
   const rows = groups.slice(0, view.more ? groups.length : ROWS).map(([plan, ...same]) => {
     const tick = element("input", {
       type: "checkbox", "aria-label": `Compare ${title(plan)}`, "data-key": `tick-${plan.id}`, onchange: () => view.onToggle(plan.id),
@@ -61,11 +62,11 @@ export function planList(data, shown, view) {
     return element("tr", {}, element("td", {}, tick),
       element("td", {}, view.link ? element("a", { href: view.link(plan), "data-key": `plan-${plan.id}` }, name) : name),
       ...columns.map((index) => element("td", { class: "n" }, figure(data.metrics[index], plan.m[index]))),
-      element("td", {}, stateWords(plan)), element("td", { class: "wide" }, settings(data, plan) + also));
+      element("td", {}, stateWords(plan)), ...(differ ? [element("td", { class: "wide" }, settings(data, plan) + also)] : []));
   });
   const heads = columns.map((index) => sortHead(data.metrics[index], view));
   const table = scrollTable([element("th", {}, ""), element("th", { scope: "col" }, "Plan"), ...heads,
-    element("th", { scope: "col" }, "State"), element("th", { scope: "col" }, "Settings")], rows);
+    element("th", { scope: "col" }, "State"), ...(differ ? [element("th", { scope: "col" }, "Settings")] : [])], rows);
   if (groups.length <= ROWS) return [table];
   return [table, element("button", { type: "button", "data-key": "more", onclick: view.onMore }, view.more ? "Show fewer" : `Show all ${groups.length}`)];
 }
