@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.report import content, verdict
+from planner.report.html import report_html
 from planner.store import Run
 from tests.test_report import evaluation, run, shown
 
@@ -85,3 +86,9 @@ def test_the_starred_plan_does_not_depend_on_the_order_of_the_front(values: list
     assert values[int(first)][0] <= 1.03 * best
     random.shuffle(plans)
     assert starred(of(*plans, objectives=objectives)) == first
+
+
+def test_the_page_says_of_every_plan_of_the_front_which_limit_fails_in_how_many_draws() -> None:
+    fails = {"slo_confidence": 0.5, "confidence_draws": 10, "confidence_breaks": {"ttft_mean_ms <= 300": 5}}
+    what = of(evaluation("two", 1, 2, 90.0, **fails), evaluation("three", 1, 3, 80.0, slo_confidence=1.0))
+    assert "5 of 10 draws break mean TTFT ≤ 300 ms" in report_html(what)

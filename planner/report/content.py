@@ -100,12 +100,13 @@ def confidence_words(given: Mapping[str, Any]) -> str:
 
 
 def confidence_cell(given: Mapping[str, Any]) -> str:
-    """The same in a cell of a table, with how often the plan keeps its place on the front, and whether it is on a
-    cliff."""
+    """The same in a cell of a table, with how often the plan keeps its place on the front, whether it is on a
+    cliff, and what fails."""
     front = given.get("front_confidence")
     parts = [confidence_words(given) or "-"]
     parts += [names.percent(front)] if isinstance(front, int | float) else []
     parts += ["on a cliff"] if given.get("cliff") else []
+    parts += [breaks_words(given)] if breaks_words(given) else []
     return ", ".join(parts)
 
 
