@@ -29,17 +29,16 @@ def outcome_counts(evaluations: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def counts_words(counts: Mapping[str, Any]) -> str:
     """`outcome_counts` in words: "64 candidates: 24 simulated (9 stopped early), 40 ruled out"."""
     stopped, refused, failed = (int(counts.get(name, 0)) for name in ("stopped_early", "refused", "failed"))
-    tried = int(counts.get("evaluations", 0)) + stopped + refused + failed
-    total = int(counts.get("candidates", 0))
-    words = simulated_words(tried, stopped, refused, failed)
-    ruled_out = f", {total - tried:,} ruled out" if total > tried else ""
-    return f"{total:,} candidate{'' if total == 1 else 's'}: {words}{ruled_out}"
+    total, simulated = int(counts.get("candidates", 0)), int(counts.get("evaluations", 0)) + stopped + failed
+    words = simulated_words(simulated, stopped, refused, failed)
+    left = total - simulated - refused
+    return f"{total:,} candidate{'' if total == 1 else 's'}: {words}{f', {left:,} ruled out' if left else ''}"
 
 
-def simulated_words(tried: int, stopped: int = 0, refused: int = 0, failed: int = 0, of: int | None = None) -> str:
-    """How many were simulated, and how many of these not to the end: "24 of 30 simulated (9 stopped early)"."""
+def simulated_words(simulated: int, stopped: int = 0, refused: int = 0, failed: int = 0, of: int | None = None) -> str:
+    """How many were simulated, and what became of them: "24 of 30 simulated (9 stopped early), 2 would not start"."""
     less = [f"{stopped:,} stopped early"] if stopped else []
-    less += [f"{refused:,} would not start"] if refused else []
     less += [f"{failed:,} failed"] if failed else []
     unfinished = f" ({', '.join(less)})" if less else ""
-    return f"{tried:,}{f' of {of:,}' if of else ''} simulated{unfinished}"
+    start = f", {refused:,} would not start" if refused else ""
+    return f"{simulated:,}{f' of {of:,}' if of else ''} simulated{unfinished}{start}"

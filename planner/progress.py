@@ -31,7 +31,9 @@ def duration(seconds: float) -> str:
 
 def describe(progress: Progress, rate: float) -> str:
     """One line: simulations, rate, feasible, front size, time left."""
-    done = simulated_words(progress.done, progress.stopped_early, of=progress.expected)
+    refused = progress.refused
+    of = progress.expected - refused if progress.expected else None
+    done = simulated_words(progress.done - refused, progress.stopped_early, refused, of=of)
     parts = [done, f"{rate:,.1f}/s", f"{progress.feasible:,} feasible"]
     parts.append(f"front {progress.front:,}")
     if progress.ruled_out:

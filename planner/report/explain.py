@@ -23,7 +23,7 @@ def limit_sentence(run: Run, plan: verdict.Evaluation) -> str:
     It reads the counts of the simulation (seats, KV blocks, queue, preemptions), never a guess about kernels.
     """
     if not plan["simulated"]:
-        return f"Not simulated: {plan['why_not']}."
+        return f"Not simulated to the end: {reasons.words(plan)}."
     clauses = [_resource(plan), _refused(plan["metrics"]), margin_words(run, plan)]
     return "; ".join(clause for clause in clauses if clause) + "."
 

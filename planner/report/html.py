@@ -154,7 +154,7 @@ def _front_table(run: Run) -> str:
     if not groups:
         return "<p>The front is empty: no plan is feasible.</p>"
     ttft, tpot = verdict.ttft_metric(run), verdict.tpot_metric(run)
-    metrics = list(dict.fromkeys(["cost_per_hour", "output_tokens_per_s", ttft, tpot, *(m for m, _ in run.objectives)]))
+    metrics = list(dict.fromkeys(["cost_per_hour", "output_tokens_per_s", ttft, tpot, *run.asked()]))
     varying = [name for name in names.varying([p["parameters"] for p, _ in groups]) if name != "gpu"]
     known = content.extras(run)
     sure = any(content.confidence_words(known.get(plan["id"], {})) for plan, _ in groups)

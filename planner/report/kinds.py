@@ -70,4 +70,4 @@ def _lacks(run: Run, plan: verdict.Evaluation) -> str:
     """What keeps a plan from being feasible."""
     if plan["simulated"] and verdict.broken(run, plan):
         return explain.margin_words(run, plan)
-    return str(plan["why_not"]).rstrip(".")
+    return reasons.words(plan)

@@ -61,7 +61,7 @@ def _front(run: Run) -> list[str]:
     varying = [name for name in names.varying([p["parameters"] for p, _ in groups]) if name != "gpu"]
     headings = ["", "TP x replicas", "GPU", "$/h", "output tokens/s", names.axis_label(ttft), names.axis_label(tpot)]
     shown = ("gpus", "cost_per_hour", "output_tokens_per_s", ttft, tpot)
-    others = [metric for metric, _ in run.objectives if metric not in shown]
+    others = [metric for metric in run.asked() if metric not in shown]
     headings += [names.axis_label(metric) for metric in others]
     rows = []
     for index, (plan, _) in enumerate(groups[:ROWS]):
@@ -85,7 +85,7 @@ def _ruled_out(run: Run) -> list[str]:
         lines.append(f"- {_text(reason.text)}: broken by {reason.count} of {total} simulated to the end{alone}")
     for reason in refused:
         example = f" (for example: {_text(reason.example)})" if reason.example else ""
-        lines.append(f"- {_text(reason.text)}: {reason.count} not simulated to the end{example}")
+        lines.append(f"- {_text(reason.text)}: {reason.count}{example}")
     return lines or ["Nothing: every candidate is feasible."]
 
 

@@ -44,7 +44,7 @@ def ruled_out(run: Run) -> tuple[list[Reason], list[Reason]]:
     for plan in run.evaluations:
         if not plan["simulated"]:
             given = str(plan["why_not"]).rstrip(".")
-            text = _text(plan, given)
+            text = kind(plan, given)
             own_words = plan.get("refused") or plan.get("failed") or not text
             groups.setdefault((text, _NUMBER.sub("#", given) if own_words else ""), []).append(given)
     refused = [
@@ -54,7 +54,7 @@ def ruled_out(run: Run) -> tuple[list[Reason], list[Reason]]:
     return simulated, sorted(refused, key=lambda reason: (-reason.count, reason.text, reason.example))
 
 
-def _text(plan: Mapping[str, Any], given: str) -> str:
+def kind(plan: Mapping[str, Any], given: str) -> str:
     """What kind of reason it is, in words; empty where it is one of its own."""
     if plan.get("failed"):
         return "the simulation took too long" if plan.get("timed_out_s") is not None else "the simulation failed"
@@ -75,6 +75,13 @@ def _text(plan: Mapping[str, Any], given: str) -> str:
 
 def _beyond(metric: str, operator: str, limit: float) -> str:
     return f"{names.metric_name(metric)} {_BEYOND[operator]} {names.measure(metric, limit)}"
+
+
+def words(plan: Mapping[str, Any]) -> str:
+    """Why a plan that was not simulated to its end is not in the answer: in words, or in the engine's own."""
+    given = str(plan["why_not"]).rstrip(".")
+    own = plan.get("refused") or plan.get("failed") or plan.get("screened")
+    return (given if own else kind(plan, given)) or given
 
 
 def times_the_limit(margin: verdict.Margin) -> str:

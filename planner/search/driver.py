@@ -342,6 +342,7 @@ class Search:
         else:
             progress.done += 1
             progress.stopped_early += bool(evaluation.get("stopped_early"))
+            progress.refused += bool(evaluation.get("refused"))
         if evaluation["feasible"]:
             progress.feasible += 1
             self._front.add(self._costs(evaluation), evaluation["id"])

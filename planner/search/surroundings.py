@@ -18,6 +18,7 @@ class Progress:
 
     done: int = 0  # simulated, taken over from an earlier run, or found not to run
     stopped_early: int = 0  # of these, the simulations that were ended early
+    refused: int = 0  # of these, the plans that no engine would start
     ruled_out: int = 0  # by their parameters or bounds alone
     expected: int | None = None  # simulations in all, where that is known; else the most there can be
     feasible: int = 0

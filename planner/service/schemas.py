@@ -123,6 +123,7 @@ class Progress(BaseModel):
 
     done: int
     stopped_early: int = 0
+    refused: int = 0
     ruled_out: int
     expected: int | None
     feasible: int
