@@ -14,13 +14,17 @@ setup: $(STAMP)  ## create the virtual environment and install the project into 
 
 $(STAMP): pyproject.toml requirements.lock setup.py
 	@echo "Setting up $(VENV) (once; a minute or two)"
+	@echo "1/3 a virtual environment"
 	@$(PYTHON) -m venv $(VENV)
+	@echo "2/3 the libraries of requirements.lock"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@echo "3/3 the planner, its engine compiled where there is a compiler"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: setup  ## search the quickstart space and show the answer
 	@$(BIN)/planner search search_spaces/quickstart.yaml --out results/quickstart --overwrite
+	@echo 'So that your shell finds planner: export PATH="$(CURDIR)/$(BIN):$$PATH"'
 
 test: setup lint  ## lint, type check and run the test suite
 	@$(BIN)/python -m pytest -n 2 --dist loadfile

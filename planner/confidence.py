@@ -97,6 +97,8 @@ def outside_envelope(deployment: Deployment, workload: Workload, saturation: str
     reasons = []
     if deployment.gpu.name not in gpus:
         reasons.append(f"no measured run on {deployment.gpu.name}")
+    if deployment.gpu.interconnect == "pcie" and deployment.tensor_parallel_size > 1:
+        reasons.append("tensor parallelism over PCIe: its all-reduces were measured on one L40S server only")
     if len(workload) and int((workload.prompt_tokens + workload.output_tokens).max()) > LONGEST_VALIDATED_TOKENS:
         reasons.append(f"requests beyond {LONGEST_VALIDATED_TOKENS:,} tokens")
     if deployment.scheduling.name != "fcfs":

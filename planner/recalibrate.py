@@ -272,6 +272,8 @@ def run_from_validation(
     write_coefficients(fitted, out)
     for path, (old, new) in refit.values.items():
         say(f"  {path}: {names.number(old)} -> {names.number(new)}")
+    if len(runs) == 1 and refit.values:
+        say(f"  numbers fitted to one run: {len(refit.values)}; nothing checks them until you measure another")
     for metric, before_percent in refit.before.items():
         say(f"  {metric}: error {before_percent:.1f}% before, {refit.after[metric]:.1f}% after")
     say(f"written: {out}")

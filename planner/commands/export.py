@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from planner.commands._options import add_results, positive
-from planner.commands._terminal import DONE
+from planner.commands._terminal import DONE, warn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,10 @@ def run(args: argparse.Namespace) -> int:
     """Write the files and print their paths. Returns 0; raises InputError."""
     from planner.export import export_plans
 
-    for path in export_plans(args.results, args.top_k, args.out or args.results / "export", target=args.target):
+    paths = export_plans(args.results, args.top_k, args.out or args.results / "export", target=args.target)
+    for path in paths:
         print(path)
+    if len(paths) < args.top_k:
+        s = "" if len(paths) == 1 else "s"
+        warn(f"the front has only {len(paths)} distinct plan{s} (of plans with the same figures one is written)")
     return DONE

@@ -93,6 +93,9 @@ def start_steps(plan: SimulatedPlan, spread: str) -> list[str]:
         steps.append('`nginx -c "$PWD/nginx.conf"` spreads the requests over them on port 8000.')
     if spread == "llm-d":
         steps.append("Put the llm-d router in front (`planner export --target llm-d` writes its configuration).")
+    elif plan.deployment["gateway"] != "none":
+        gateway = plan.deployment["gateway"]
+        steps.append(f"The simulation includes the gateway {gateway}: put it in front, or expect a lower TTFT without.")
     return steps
 
 

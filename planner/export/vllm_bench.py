@@ -105,7 +105,7 @@ def _replayed(plan: SimulatedPlan) -> Bench:
     else:
         flags += [["--self-timed"]]
     remarks = [f"Replays the simulated requests in {TRACE_FILE}: lengths, shared prefixes and times are the same."]
-    remarks += ["Needs a vLLM client whose `vllm bench serve` has the dataset timed_trace (the server's may be older)."]
+    remarks += ["Needs a vLLM client whose `vllm bench serve` has the dataset timed_trace (vLLM PR 39795, 2026)."]
     remarks += _without_timed_trace(plan)
     return Bench(flags, {TRACE_FILE: "".join(trace_lines(workload, chunk))}, remarks)
 
