@@ -34,6 +34,7 @@ LIMITS = """\
   shows in the p99 of short runs.
 * Near saturation an error of some percent in the step time becomes one of tens of percent in TTFT.
 * All-reduces over PCIe are those of one L40S server; hosts without peer-to-peer access are slower.
+* A plan's interval is that of its regime, not of its model: a model whose own row above is far off errs by that much.
 * Which models sort their logits (top-p, top-k) is judged by their family; a request that sets its own sampling differs.
 """
 

@@ -144,6 +144,14 @@ def test_a_gpu_that_nobody_measured_has_wider_intervals_and_says_so() -> None:
     assert high > 10 * residuals.ratios[-1]
 
 
+def test_tensor_parallelism_over_pcie_is_named_as_measured_on_one_server_only() -> None:
+    load = build_workload(parse_workload(SPEC), 0)
+    (reason,) = outside_envelope(plan(gpu="L40S", tensor_parallel_size=2), load, "stable")
+    assert "PCIe" in reason
+    assert outside_envelope(plan(gpu="L40S"), load, "stable") == []
+    assert outside_envelope(plan(tensor_parallel_size=2), load, "stable") == []  # NVLink
+
+
 def test_what_was_never_measured_is_named() -> None:
     load = build_workload(parse_workload(SPEC), 0)
     reasons = outside_envelope(plan(scheduling=PolicySpec("sjf")), load, "overloaded")
