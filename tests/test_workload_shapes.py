@@ -168,3 +168,10 @@ def test_a_wrong_shape_is_refused(arrival: dict[str, Any], end: dict[str, Any], 
         parse_workload(raw | end)
     assert refused.value.field == f"workload.{path}"
     assert problem in refused.value.problem
+
+
+def test_who_knows_the_peak_of_a_day_is_told_the_mean() -> None:
+    shape = {"kind": "diurnal", "peak_to_trough": 4, "period_s": 60, "peak_rps": 10}
+    arrival = {"process": "poisson", "rate_rps": 1, "shape": shape}
+    with pytest.raises(InputError, match=r"peak x \(1 \+ 1 / peak_to_trough\) / 2"):
+        parse_workload({"kind": "lengths", "input": 9, "output": 9, "arrival": arrival, "num_requests": 9})

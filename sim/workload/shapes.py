@@ -128,6 +128,9 @@ def _known(raw: Any) -> Any:
             raise InputError("kind", f"is required: one of {', '.join(_KINDS)}")
         if raw["kind"] not in _KINDS:
             raise InputError("kind", one_of(raw["kind"], _KINDS))
+        if raw["kind"] == "diurnal" and "peak_rps" in raw:
+            mean = "the mean, peak x (1 + 1 / peak_to_trough) / 2"
+            raise InputError("peak_rps", f"is no field of a shape: give rate_rps of the arrival, {mean}")
     elif not isinstance(raw, StrictModel):
         raise InputError("", f"must be a mapping with kind, got {raw!r}")
     return raw
