@@ -38,6 +38,7 @@ bench: setup  ## the longer benchmarks: the engine, its scaling, the router, scr
 	@$(BIN)/python benchmarks/engine.py --scale
 	@$(BIN)/python benchmarks/routing.py
 	@$(BIN)/python benchmarks/mooncake.py
+	@$(BIN)/python benchmarks/bounds_tightness.py
 	@$(BIN)/python benchmarks/screening.py
 	@$(BIN)/python benchmarks/optimisers.py
 	@$(BIN)/python benchmarks/scaling.py
