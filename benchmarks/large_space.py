@@ -11,19 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-from screening import front_costs, hypervolume_ratio
+from screening import front_costs, hypervolume_ratio, run
 
-from planner.bounds import Bounds
-from planner.evaluate import make_evaluator
-from planner.executors import cpu_count, make_executor
-from planner.search.driver import Search
-from planner.search.surroundings import Found
-from planner.search.twins import Twins, alike_schedulings
-from planner.space import Space, parse_space
+from planner.executors import cpu_count
+from planner.space import parse_space
 
 REQUESTS = 300
 SPACE: dict[str, Any] = {
@@ -56,11 +50,6 @@ SPACE: dict[str, Any] = {
 }
 
 
-class _Nowhere:
-    def append(self, evaluations: Any) -> None:
-        """Nothing is kept."""
-
-
 def document(share: float, requests: int, method: str) -> dict[str, Any]:
     """The space, cut down to about `share` of its combinations by leaving out replicas and seats."""
     workload = SPACE["workload"] | {"num_requests": requests}
@@ -71,20 +60,6 @@ def document(share: float, requests: int, method: str) -> dict[str, Any]:
         parameters["max_num_seqs"] = parameters["max_num_seqs"][-max(1, round(5 * share**0.5)) :]
     search = {"method": method, "early_stop": method == "auto"}
     return SPACE | {"workload": workload, "space": parameters, "search": search}
-
-
-def run(space: Space, workers: int, frugal: bool) -> tuple[Found, Search, float]:
-    """A search, and the seconds it took; without bounds and early stop unless it is to be `frugal`."""
-    evaluator = make_evaluator(space)
-    executor = make_executor("processes" if workers > 1 else "serial", evaluator, workers)
-    twins = Twins(alike_schedulings(evaluator.workload))
-    started = time.monotonic()
-    try:
-        bounds = Bounds(evaluator) if frugal else None
-        search = Search(space, evaluator, executor, _Nowhere(), twins=twins, bounds=bounds)
-        return search.run(), search, time.monotonic() - started
-    finally:
-        executor.close()
 
 
 def main() -> None:
@@ -98,7 +73,7 @@ def main() -> None:
         method: parse_space(document(arguments.share, arguments.requests, method), Path())
         for method in ("auto", "exhaustive")
     }
-    found, search, found_s = run(spaces["auto"], arguments.workers, frugal=True)
+    found, search, found_s = run(spaces["auto"], arguments.workers, bounded=True)
     mine = search.simulations.run * arguments.requests + search.simulations.trial_requests
     stopped = sum(bool(e.get("stopped_early")) for e in found.evaluations)
     figures: dict[str, Any] = {
@@ -114,7 +89,7 @@ def main() -> None:
     print(json.dumps(figures), flush=True)
     if arguments.no_reference:
         return
-    exact, everything, exact_s = run(spaces["exhaustive"], arguments.workers, frugal=False)
+    exact, everything, exact_s = run(spaces["exhaustive"], arguments.workers, bounded=False)
     fronts = front_costs(exact, spaces["exhaustive"]), front_costs(found, spaces["auto"])
     total = everything.simulations.run * arguments.requests
     reference = {

@@ -20,9 +20,9 @@ from sim.workload._spec import (
     TraceSpec,
     WorkloadSpec,
 )
-from sim.workload._types import PS_PER_S, IntColumn, Pieces, Workload, sums_along
+from sim.workload._types import NS_PER_S, PS_PER_NS, PS_PER_S, IntColumn, Pieces, Workload, sums_along
 from sim.workload._validation import MAX_SECONDS
-from sim.workload.arrivals import NS_PER_S, PS_PER_NS, open_loop
+from sim.workload.arrivals import open_loop
 from sim.workload.content import keep_shared
 from sim.workload.conversations import with_growing_prompts, with_waiting_turns
 from sim.workload.distributions import sample_lengths

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 PS_PER_S = 1_000_000_000_000
 PS_PER_MS = 1_000_000_000
+PS_PER_NS = 1_000
+NS_PER_S = 1_000_000_000
 
 IntColumn = npt.NDArray[np.int64]
 

@@ -11,11 +11,8 @@ import numpy.typing as npt
 from sim.errors import InputError
 from sim.random_streams import random_stream
 from sim.workload._spec import MAX_REQUESTS, Arrival
-from sim.workload._types import IntColumn
+from sim.workload._types import NS_PER_S, PS_PER_NS, IntColumn
 from sim.workload._validation import MAX_SECONDS
-
-NS_PER_S = 1_000_000_000
-PS_PER_NS = 1_000
 
 Seconds = npt.NDArray[np.float64]
 

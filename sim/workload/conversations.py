@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.workload._bodies import Bodies
-from sim.workload._types import PS_PER_MS, IntColumn, Pieces
-
-_PS_PER_NS = PS_PER_MS // 1_000_000
+from sim.workload._types import PS_PER_NS, IntColumn, Pieces
 
 
 def with_growing_prompts(bodies: Bodies) -> Bodies:
@@ -54,5 +52,5 @@ def with_waiting_turns(bodies: Bodies, arrival_ns: IntColumn, answered_ns: IntCo
             follows[index] = before.get(session, -1)
             before[session] = index
     think_ns = np.where(follows < 0, 0, np.maximum(0, arrival_ns - answered_ns[follows]))
-    bodies.follows, bodies.think_ps = follows, think_ns * _PS_PER_NS
+    bodies.follows, bodies.think_ps = follows, think_ns * PS_PER_NS
     return bodies

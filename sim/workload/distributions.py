@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -194,20 +194,23 @@ class Empirical(_Clipped):
 _KINDS = ("constant", "normal", "lognormal", "exponential", "uniform", "pareto-lognormal", "empirical")
 
 
-def _from_number(raw: Any) -> Any:
+def with_dist(raw: Any, kinds: Sequence[str], unit: str) -> Any:
+    """What a spec gives for a distribution, a plain number as the constant that it means. Raises InputError for what is
+    neither that nor a mapping of one of these kinds."""
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         return {"dist": "constant", "value": raw}
     if isinstance(raw, Mapping):
         if "dist" not in raw:
-            raise InputError("dist", f"is required: one of {', '.join(_KINDS)}")
-        if raw["dist"] not in _KINDS:
-            raise InputError("dist", one_of(raw["dist"], _KINDS))
+            raise InputError("dist", f"is required: one of {', '.join(kinds)}")
+        if raw["dist"] not in kinds:
+            raise InputError("dist", one_of(raw["dist"], kinds))
     elif not isinstance(raw, StrictModel):
-        raise InputError("", f"must be a number of tokens or a mapping with dist, got {raw!r}")
+        raise InputError("", f"must be a number of {unit} or a mapping with dist, got {raw!r}")
     return raw
 
 
-def _tag(raw: Any) -> str:
+def dist_tag(raw: Any) -> str:
+    """The tag, in a union of distributions, of what `with_dist` let pass."""
     return TAG + str(raw["dist"] if isinstance(raw, Mapping) else raw.dist)
 
 
@@ -219,8 +222,8 @@ Distribution = Annotated[
     | Annotated[Uniform, Tag(TAG + "uniform")]
     | Annotated[ParetoLogNormal, Tag(TAG + "pareto-lognormal")]
     | Annotated[Empirical, Tag(TAG + "empirical")],
-    Discriminator(_tag),
-    BeforeValidator(_from_number),
+    Discriminator(dist_tag),
+    BeforeValidator(lambda raw: with_dist(raw, _KINDS, "tokens")),
 ]
 """A distribution of lengths in a spec: a plain number, or a mapping with `dist`."""
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer, model_validator
 
 from sim.errors import InputError
-from sim.workload._types import IntColumn
-from sim.workload._validation import MAX_SECONDS, TAG, Seconds, StrictModel, one_of
-from sim.workload.distributions import Draws, ExponentialDraws, LogNormalDraws, NormalDraws
-
-PS_PER_NS = 1_000
-NS_PER_S = 1_000_000_000
+from sim.workload._types import NS_PER_S, PS_PER_NS, IntColumn
+from sim.workload._validation import MAX_SECONDS, TAG, Seconds, StrictModel
+from sim.workload.distributions import Draws, ExponentialDraws, LogNormalDraws, NormalDraws, dist_tag, with_dist
 
 
 class ConstantSeconds(StrictModel):
@@ -73,23 +69,6 @@ class UniformSeconds(_ClippedSeconds):
 _KINDS = ("constant", "normal", "lognormal", "exponential", "uniform")
 
 
-def _from_number(raw: Any) -> Any:
-    if isinstance(raw, int | float) and not isinstance(raw, bool):
-        return {"dist": "constant", "value": float(raw)}
-    if isinstance(raw, Mapping):
-        if "dist" not in raw:
-            raise InputError("dist", f"is required: one of {', '.join(_KINDS)}")
-        if raw["dist"] not in _KINDS:
-            raise InputError("dist", one_of(raw["dist"], _KINDS))
-    elif not isinstance(raw, StrictModel):
-        raise InputError("", f"must be a number of seconds or a mapping with dist, got {raw!r}")
-    return raw
-
-
-def _tag(raw: Any) -> str:
-    return TAG + str(raw["dist"] if isinstance(raw, Mapping) else raw.dist)
-
-
 AnySeconds = ConstantSeconds | NormalSeconds | LogNormalSeconds | ExponentialSeconds | UniformSeconds
 
 SecondsDistribution = Annotated[
@@ -98,8 +77,8 @@ SecondsDistribution = Annotated[
     | Annotated[LogNormalSeconds, Tag(TAG + "lognormal")]
     | Annotated[ExponentialSeconds, Tag(TAG + "exponential")]
     | Annotated[UniformSeconds, Tag(TAG + "uniform")],
-    Discriminator(_tag),
-    BeforeValidator(_from_number),
+    Discriminator(dist_tag),
+    BeforeValidator(lambda raw: with_dist(raw, _KINDS, "seconds")),
 ]
 """A distribution of times in a spec: a plain number of seconds, or a mapping with `dist`."""
 

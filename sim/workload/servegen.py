@@ -22,8 +22,8 @@ import numpy as np
 from sim.errors import InputError
 from sim.random_streams import random_stream
 from sim.workload._spec import MAX_REQUESTS
-from sim.workload._types import IntColumn
-from sim.workload.arrivals import NS_PER_S, renewal_times
+from sim.workload._types import NS_PER_S, IntColumn
+from sim.workload.arrivals import renewal_times
 from sim.workload.distributions import Empirical, sample_lengths
 from sim.workload.traces import Trace
 
